@@ -420,7 +420,7 @@ fn others_name(attacker: &mut Attacker) -> io::Result<()> {
 fn array_metadata(attacker: &mut Attacker) -> io::Result<()> {
     let slot = attacker.slot();
     let directory = attacker.places.member(slot).join(".cxlraid");
-    let name = attacker.pick(&["superblock", "inodes", "names", "lanes", "backings", "journal"]);
+    let name = attacker.pick(&["superblock", "inodes", "names", "lanes", "backings", "changed", "journal"]);
     match attacker.random.below(4) {
         0 => opened(&directory.join(name), libc::O_RDWR)?.write_all_at(b"x", 0),
         1 => fs::rename(&directory, directory.with_file_name("gone")),

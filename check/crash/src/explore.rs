@@ -6,6 +6,7 @@ use crate::image::{Damage, Image};
 use crate::log::{Event, Log, Place};
 use crate::model::{Model, Progress, Shown};
 use crate::perform::{go_on, perform};
+use crate::readd::re_add;
 use crate::record;
 use crate::recovery::{Return, lengths_told, recover, recover_and};
 use crate::states::{Effort, Focus, Instant, Replay, State};
@@ -164,7 +165,7 @@ fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String
         } else {
             let found = recover_and(&case.shape, &path, how, |namespace, world| {
                 record::recovered();
-                go_on(namespace, model.operations.len(), &afterwards(world))
+                go_on((namespace, &case.shape, &path), model.operations.len(), &afterwards(world))
             });
             found.map(|found| Shown::All(found.world))
         };
@@ -298,12 +299,13 @@ fn trials<'a>(
 fn damage(member_count: usize, rng: &mut Rng) -> Damage {
     let member = rng.below(member_count as u64) as usize;
     let (inode_bytes, header_bytes) = (format::INODE_RECORD_BYTES as u64, format::TABLE_HEADER_BYTES as u64);
-    let (file, from) = match rng.below(5) {
+    let (file, from) = match rng.below(6) {
         0 => ("superblock", 0),
         1 => ("lanes", header_bytes),
         2 => ("names", header_bytes),
         // A journal whose header is lost is for the operator to give up.
         3 => ("journal", format::JOURNAL_HEADER_BYTES as u64),
+        4 => ("changed", rng.below(3) * header_bytes),
         _ => ("inodes", header_bytes + rng.below(4) * inode_bytes),
     };
     Damage { member, file, from }
@@ -360,6 +362,16 @@ fn run_trial(
     };
     let found = recover(&case.shape, home, how)?;
     model.judge(progress, &found.world, found.out != 0)?;
+    // A return takes three starts and a tick of the clock: one state in three is enough.
+    let is_for_this = trial.thorough && trial.lost == 0 && trial.damage.is_none_or(|damage| damage.file == "changed");
+    if let Some((slot, is_proven)) = model.taken_out(progress).filter(|&(slot, _)| is_for_this && found.out == 1 << slot) {
+        // Whoever takes the locks of a file to compare it marks it: what came back above has a mark for each file.
+        clear(home)?;
+        image.lay_out(home, 0).map_err(|error| format!("laying out: {error}"))?;
+        let back = re_add(&case.shape, home, (slot, is_proven && trial.damage.is_none(), !case.again));
+        back.and_then(|world| model.judge(progress, &world, true))
+            .map_err(|wrong| format!("when member {slot} came back with what it had: {wrong}"))?;
+    }
     if trial.lost != 0 {
         come_back(case, model, progress, image, trial, home).map_err(|wrong| format!("when the member was back: {wrong}"))?;
     }

@@ -17,6 +17,7 @@ mod mutation;
 mod options;
 mod perform;
 mod proof;
+mod readd;
 mod record;
 mod recovery;
 mod states;

@@ -50,6 +50,8 @@ pub(crate) struct Progress {
     pub(crate) done: Vec<(usize, u64)>,
     /// Operations that have begun and not returned.
     pub(crate) under_way: Vec<usize>,
+    /// Of those in `done` the ones that a crash has cut short, before the recovery that is recorded.
+    pub(crate) cut_short: Vec<usize>,
     /// What a recovery from there has shown: from then on nothing else.
     pub(crate) shown: Option<Shown>,
     /// Members whose medium has lost the journal in the crash, one bit each.
@@ -70,8 +72,8 @@ impl Progress {
     pub(crate) fn recovered(self, shown: Option<Shown>) -> Self {
         if let Some(Shown::All(_)) = shown {
             // Nothing is under way any more: it is there or not.
-            let done = self.done.into_iter().chain(self.under_way.into_iter().map(|index| (index, 0))).collect();
-            return Self { done, under_way: Vec::new(), shown, ..self };
+            let done = self.done.into_iter().chain(self.under_way.iter().map(|&index| (index, 0))).collect();
+            return Self { done, under_way: Vec::new(), cut_short: self.under_way, shown, ..self };
         }
         Self { shown, ..self }
     }
@@ -103,6 +105,8 @@ impl World {
             Operation::Sync(_)
             | Operation::Close(_)
             | Operation::Fail(_)
+            | Operation::TakeOut(_)
+            | Operation::ReAdd(_)
             | Operation::Map(_)
             | Operation::Store { .. }
             | Operation::Msync(_)
@@ -199,13 +203,32 @@ impl Model {
         begun.any(|&index| index >= self.first_afterwards)
     }
 
-    /// Members that failed in the run, one bit each: they may be out when the array comes back.
+    /// Members that failed in the run, or were taken out, one bit each: they may be out when the array comes back.
     pub(crate) fn failed(&self, progress: &Progress) -> u32 {
         let begun = progress.done.iter().map(|&(index, _)| index).chain(progress.under_way.iter().copied());
         begun.fold(0, |failed, index| match self.operations[index] {
-            Operation::Fail(member) => failed | 1 << member,
+            Operation::Fail(member) | Operation::TakeOut(member) => failed | 1 << member,
+            // A recovery does not bring a member back whose return the crash has cut short.
+            Operation::ReAdd(member) if !progress.under_way.contains(&index) && !progress.cut_short.contains(&index) => {
+                failed & !(1 << member)
+            }
             _ => failed,
         })
+    }
+
+    /// The member that was taken out and has not come back, and whether it must be proven to be the one that left.
+    pub(crate) fn taken_out(&self, progress: &Progress) -> Option<(usize, bool)> {
+        let is_done = |index: usize| progress.done.iter().any(|&(done, _)| done == index);
+        let taken = |(index, operation): (usize, &Operation)| match *operation {
+            Operation::TakeOut(member) => Some((index, member)),
+            _ => None,
+        };
+        let (index, member) = self.operations.iter().enumerate().find_map(taken)?;
+        let comes_back = |&index: &usize| matches!(self.operations[index], Operation::ReAdd(_));
+        let begun = progress.done.iter().map(|&(index, _)| index).chain(progress.under_way.iter().copied());
+        // A return that was cut short may have left a member that is none any more.
+        let must_be = is_done(index) && !begun.clone().any(|index| comes_back(&index));
+        (is_done(index) || progress.under_way.contains(&index)).then_some((member, must_be))
     }
 
     /// Compares what was found after a crash with what may be. `hole`: a member was lost in the same crash.
@@ -605,6 +628,17 @@ mod tests {
         let over = Progress { done: [&recovered.done[..], &[(1, 0)]].concat(), ..recovered };
         assert_eq!(model.judge(&over, &after, false), Ok(()));
         assert!(model.judge(&over, &world, false).is_err());
+    }
+
+    #[test]
+    fn a_member_whose_return_is_cut_short_may_stay_out() {
+        let workload = workload(vec![vec![Operation::TakeOut(0), Operation::ReAdd(0)]]);
+        let model = Model::new(&workload, SHAPE, None);
+        let returned = Progress { done: vec![(0, 0), (1, 0)], ..Progress::default() };
+        let crashed = Progress { done: vec![(0, 0)], under_way: vec![1], ..Progress::default() };
+        let recovered = |progress: &Progress| progress.clone().recovered(Some(Shown::All(model.start.clone())));
+        assert_eq!([&returned, &recovered(&returned)].map(|progress| model.failed(progress)), [0, 0]);
+        assert_eq!([&crashed, &recovered(&crashed)].map(|progress| model.failed(progress)), [1, 1]);
     }
 
     #[test]

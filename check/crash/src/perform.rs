@@ -5,15 +5,20 @@ use crate::record;
 use crate::workload::{Operation, Workload, content};
 use array::Array;
 use file::{FileRef, Files, Mapped};
-use namespace::{Namespace, Node, OFlags, Opened, Reached, RenameFlags, XattrFlags};
+use namespace::{Content, Namespace, Node, OFlags, Opened, Reached, RenameFlags, XattrFlags};
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
+use units::MemberSet;
 
 /// A program with its descriptors.
-struct Program {
-    namespace: Namespace,
+struct Program<'a> {
+    /// The array: another one when a member has come back.
+    namespace: Mutex<Namespace>,
+    shape: &'a Shape,
+    home: &'a Path,
+    window_bytes: Option<u64>,
     open: Mutex<HashMap<String, Opened>>,
     maps: Mutex<HashMap<String, Map>>,
 }
@@ -55,9 +60,20 @@ pub(crate) fn path(name: &str) -> Vec<u8> {
 /// Does a workload on the array below `home`, recording its operations. This process records (`record::begin`).
 pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result<(), String> {
     let namespace = attach(shape, home, workload.window_bytes)?;
-    let program = Program { namespace, open: Mutex::default(), maps: Mutex::default() };
+    let program = Program {
+        namespace: Mutex::new(namespace),
+        shape,
+        home,
+        window_bytes: workload.window_bytes,
+        open: Mutex::default(),
+        maps: Mutex::default(),
+    };
     for operation in &workload.before {
         program.act(operation).map_err(|error| format!("{operation:?}: {error}"))?;
+    }
+    if workload.threads.iter().flatten().any(|operation| matches!(operation, Operation::TakeOut(_))) {
+        // As after an orderly end nothing is under way that a lane names, and the member that goes has all files whole.
+        program.attach_anew(|| Ok(()))?;
     }
     record::start(workload.threads.len())?;
     let mut first = 0;
@@ -93,8 +109,13 @@ pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result
 }
 
 /// Does operations, the first of which has the number `first`, on an array that has been recovered, recording them.
-pub(crate) fn go_on(namespace: Namespace, first: usize, operations: &[Operation]) -> Result<(), String> {
-    let program = Program { namespace, open: Mutex::default(), maps: Mutex::default() };
+pub(crate) fn go_on(
+    (namespace, shape, home): (Namespace, &Shape, &Path),
+    first: usize,
+    operations: &[Operation],
+) -> Result<(), String> {
+    let namespace = Mutex::new(namespace);
+    let program = Program { namespace, shape, home, window_bytes: None, open: Mutex::default(), maps: Mutex::default() };
     let result = program.run(first, operations);
     program.leave_open()?;
     result
@@ -126,7 +147,36 @@ impl Map {
     }
 }
 
-impl Program {
+impl Program<'_> {
+    fn names(&self) -> Namespace {
+        *self.namespace.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Leaves the array, does something, and uses the array again.
+    fn attach_anew(&self, meanwhile: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        self.open_files().clear();
+        self.names().files().detach();
+        self.names().files().array().abandon();
+        meanwhile()?;
+        let names = attach(self.shape, self.home, self.window_bytes)?;
+        *self.namespace.lock().map_err(|_| "a thread panicked")? = names;
+        Ok(())
+    }
+
+    /// Brings a member back that was taken out: the array is left, the member filled, and its files are computed by a new use.
+    fn re_add(&self, slot: usize) -> Result<(), String> {
+        let config = self.shape.config(self.home)?;
+        self.attach_anew(|| namespace::fill(&config, slot, Content::Kept).map_err(|error| error.to_string()))?;
+        let names = self.names();
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            if inside(names.stat(&path(name), false)).is_ok() {
+                drop(inside(names.open(&path(name), OFlags::RDWR | OFlags::CLOEXEC, 0))?);
+            }
+        }
+        let rebuilt = MemberSet::EMPTY.with(slot);
+        names.files().array().end_rebuild(rebuilt).map_err(|error| error.to_string())
+    }
+
     /// Does operations, the first of which has the number `first`, and records that.
     fn run(&self, first: usize, operations: &[Operation]) -> Result<(), String> {
         operations.iter().enumerate().try_for_each(|(index, operation)| {
@@ -145,7 +195,7 @@ impl Program {
 
     /// Does one operation. Returns what the call returned, where that tells something: an append its end.
     fn act(&self, operation: &Operation) -> Result<u64, String> {
-        let names = &self.namespace;
+        let names = &self.names();
         let write_bytes = |name: &str, at: Option<u64>, bytes: u64, seed: u64| {
             let data = content(seed, bytes);
             let file = self.file(name)?;
@@ -189,6 +239,8 @@ impl Program {
                 Ok(0)
             }
             Operation::Fail(member) => done(names.files().array().fail_member(member)),
+            Operation::TakeOut(member) => done(names.files().array().take_out(member, || ())),
+            Operation::ReAdd(member) => self.re_add(member).map(|()| 0),
             Operation::Mkdir(name) => inside(names.mkdir(&path(name), 0o755)).map(|()| 0),
             Operation::Rmdir(name) => inside(names.rmdir(&path(name))).map(|()| 0),
             Operation::Symlink { target, name } => inside(names.symlink(target.as_bytes(), &path(name))).map(|()| 0),
@@ -274,7 +326,7 @@ impl Program {
         if let Some(Opened { node: Node::File(file), .. }) = self.open_files().get(name) {
             return Ok(file.clone());
         }
-        let opened = inside(self.namespace.open(&path(name), OFlags::RDWR | OFlags::CLOEXEC, 0))?;
+        let opened = inside(self.names().open(&path(name), OFlags::RDWR | OFlags::CLOEXEC, 0))?;
         let Node::File(file) = &opened.node else { return Err("not a file".into()) };
         let file = file.clone();
         self.keep(name, opened);

@@ -22,6 +22,8 @@ use units::PAGE_BYTES;
 
 const LINE: u64 = 64;
 const WORD: usize = 8;
+/// What is longer and goes through the page cache is there or not by whole pages, as the kernel writes it: a table that is made anew has thousands of lines.
+const CACHED_BYTES_MAX: usize = 4096;
 
 /// A part of a store that lies in one line and need not be durable yet.
 #[derive(Clone, Debug)]
@@ -170,7 +172,13 @@ impl<'a> Replay<'a> {
     /// Tells states apart by what they hold and what may be expected of them.
     fn key(&self, state: &State) -> u64 {
         let mut words: BTreeMap<(ObjectId, u64), [u8; WORD]> = BTreeMap::new();
+        let mut pages = Vec::new();
         for (object, at, patch) in &state.patches {
+            if patch.len() > LINE as usize {
+                // Of a table that is made anew each state has tens of thousands of words.
+                pages.push((*object, *at, patch));
+                continue;
+            }
             let (mut at, mut rest) = (*at, &patch[..]);
             while !rest.is_empty() {
                 let within = at as usize % WORD;
@@ -183,7 +191,8 @@ impl<'a> Replay<'a> {
         }
         words.retain(|&(object, start), word| self.image.objects[object].word(start) != *word);
         let mut hasher = DefaultHasher::new();
-        (self.version, &self.progress.done, &self.progress.under_way, self.progress.shown.is_some(), words).hash(&mut hasher);
+        (self.version, &self.progress.done, &self.progress.under_way, self.progress.shown.is_some(), words, pages)
+            .hash(&mut hasher);
         hasher.finish()
     }
 
@@ -267,7 +276,8 @@ impl<'a> Replay<'a> {
         let mut done = 0;
         while done < bytes.len() {
             let at = at + done as u64;
-            let step = ((LINE - at % LINE) as usize).min(bytes.len() - done);
+            let unit = if cached && bytes.len() > CACHED_BYTES_MAX { PAGE_BYTES as u64 } else { LINE };
+            let step = ((unit - at % unit) as usize).min(bytes.len() - done);
             let bytes = bytes[done..done + step].to_vec();
             self.pending.push(Pending {
                 event,
@@ -288,12 +298,17 @@ impl<'a> Replay<'a> {
     /// Makes durable what `is_certain`, with what was stored to the same bytes before.
     fn commit(&mut self, is_certain: impl Fn(&Pending) -> bool) {
         let certain: Vec<bool> = self.pending.iter().map(is_certain).collect();
+        let all_certain: Vec<usize> = (0..certain.len()).filter(|&index| certain[index]).collect();
+        // A table that was just written has thousands of lines.
+        if all_certain.is_empty() {
+            return;
+        }
         let overlap = |a: &Pending, b: &Pending| {
             a.object == b.object && a.at < b.at + b.bytes.len() as u64 && b.at < a.at + a.bytes.len() as u64
         };
         let all = std::mem::take(&mut self.pending);
         for (index, pending) in all.iter().enumerate() {
-            if certain[index] || (index + 1..all.len()).any(|later| certain[later] && overlap(pending, &all[later])) {
+            if certain[index] || all_certain.iter().any(|&later| later > index && overlap(pending, &all[later])) {
                 self.object(pending.object).put(pending.at, &pending.bytes);
             } else {
                 self.pending.push(pending.clone());
@@ -381,7 +396,8 @@ impl<'a> Replay<'a> {
             for &index in &group[ordered..] {
                 let pending = &self.pending[index];
                 let first = index == group.get(ordered).copied().unwrap_or(usize::MAX);
-                if first || pending.streamed || pending.cached {
+                let is_torn = pending.bytes.len() <= LINE as usize && (first || pending.streamed || pending.cached);
+                if is_torn {
                     words.push(index);
                 }
             }

@@ -72,6 +72,10 @@ pub(crate) enum Operation {
     Unlink(&'static str),
     /// A member's memory fails: the array goes on without it.
     Fail(usize),
+    /// A member is taken out that works.
+    TakeOut(usize),
+    /// A member that was taken out comes back, while nobody else uses the array.
+    ReAdd(usize),
     Chmod {
         name: &'static str,
         mode: u32,
@@ -105,7 +109,7 @@ pub(crate) fn window_bytes(workload: &str) -> Option<u64> {
 }
 
 /// The names of all workloads.
-pub(crate) const NAMES: [&str; 18] = [
+pub(crate) const NAMES: [&str; 20] = [
     "overwrite",
     "small",
     "append",
@@ -122,6 +126,8 @@ pub(crate) const NAMES: [&str; 18] = [
     "writers",
     "degraded",
     "failing",
+    "away",
+    "back",
     "mapped",
     "windows",
 ];
@@ -346,6 +352,40 @@ impl Workload {
                     append(a, 40, 2),
                     Unlink("c"),
                     Close(a),
+                ]],
+            ),
+            // A member is away, and what changes meanwhile is marked: bytes, sizes, a file that is there anew, one that is stored to as the member goes, and
+            // one through a mapping. Of the files that nothing changes it is to keep all.
+            "away" if shape.is_redundant() => (
+                ["a", "b", "c", "d", "e"]
+                    .into_iter()
+                    .flat_map(|name| [Create(name), write(name, 0, stripe + 200, 1), Close(name)])
+                    .collect(),
+                vec![vec![
+                    write(a, 0, 64, 2),
+                    TakeOut(shape.member_count - 1),
+                    write(a, chunk - 24, 48, 3),
+                    append(b, 200, 4),
+                    Close(b),
+                    truncate("c", 9),
+                    Rename { from: "d", to: "f" },
+                    Map("e"),
+                    store("e", 8, 16, 5),
+                    Unmap("e"),
+                ]],
+            ),
+            // The member comes back, and files go on.
+            "back" if shape.is_redundant() => (
+                [a, b, "c"].into_iter().flat_map(|name| [Create(name), write(name, 0, stripe + 200, 1), Close(name)]).collect(),
+                vec![vec![
+                    TakeOut(0),
+                    write(a, chunk - 24, 48, 2),
+                    Create("d"),
+                    append("d", 100, 3),
+                    Unlink("c"),
+                    ReAdd(0),
+                    write(a, 0, 64, 4),
+                    append(b, 100, 5),
                 ]],
             ),
             // Stores that the engine does not see, and what makes them durable; beside them, over what they left behind the end, after them. Where copies or

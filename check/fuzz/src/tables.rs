@@ -58,7 +58,7 @@ pub(super) fn table(input: &[u8]) {
     if whole {
         seal(&mut bytes);
     }
-    for kind in [TableKind::Inodes, TableKind::Lanes, TableKind::Names, TableKind::Backings] {
+    for kind in [TableKind::Inodes, TableKind::Lanes, TableKind::Names, TableKind::Backings, TableKind::Changed] {
         let _ = TableHeader::decode(kind, rest);
         if let Ok(header) = TableHeader::decode(kind, &bytes) {
             // What is written is of the version with checks.
@@ -106,6 +106,46 @@ pub(super) fn lane(input: &[u8]) {
         let bit = (rest >> 32) as usize % (LANE_RECORD_BYTES * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert!(LaneRecord::decode(&bytes).is_err());
+    }
+}
+
+/// The records of the table of changed files, what is there of a member that left or comes back, and a mark.
+pub(super) fn changed(input: &[u8]) {
+    let [event, token, left_ns, first, second, rest] = words(input);
+    let slot = rest as usize % (units::MEMBER_COUNT_MAX + 1);
+    let bit = (rest >> 32) as usize;
+    let uuid = |word: u64| format::Uuid([word.to_le_bytes(), (!word).to_le_bytes()].concat().try_into().expect("16 bytes"));
+    let raw: [u8; format::CHANGED_RECORD_BYTES] = padded(input);
+    if let Some(leave) = format::Leave::decode(slot, &raw) {
+        assert_eq!(leave.encode(slot), raw);
+        assert!(slot == units::MEMBER_COUNT_MAX || format::is_sound_changed_record(slot, &raw));
+    }
+    let index = slot % format::CHANGED_UPDATE_COUNT;
+    if let Some(update_id) = format::decode_changed_update(index, &raw) {
+        assert_eq!(format::encode_changed_update(index, update_id), raw);
+        assert!(format::is_sound_changed_record(units::MEMBER_COUNT_MAX + 1 + index, &raw));
+    }
+    let mut update = format::encode_changed_update(index, token);
+    update[bit / 8 % update.len()] ^= 1 << (bit % 8);
+    assert_eq!(format::decode_changed_update(index, &update), None);
+    assert!(format::is_changed_void(&raw) || raw == [0; format::CHANGED_RECORD_BYTES]);
+    let mut record = format::Leave { event: event.max(1), token, left_ns }.encode(slot);
+    record[bit / 8 % record.len()] ^= 1 << (bit % 8);
+    assert_eq!(format::Leave::decode(slot, &record), None);
+    if let Some(kept) = format::Kept::decode(&padded(input)) {
+        assert_eq!(kept.encode(), padded::<{ format::KEPT_BYTES }>(input));
+    }
+    let mut kept = format::Kept { member_uuid: uuid(first), event, left_ns }.encode();
+    kept[bit / 8 % kept.len()] ^= 1 << (bit % 8);
+    assert_eq!(format::Kept::decode(&kept), None);
+    let mut left = format::encode_left(token);
+    left[bit / 8 % left.len()] ^= 1 << (bit % 8);
+    assert_eq!(format::decode_left(&left), None);
+    let mark = second as usize % format::CHANGED_MARK_COUNT;
+    for mut bytes in [format::CHANGED, format::unchanged_mark(uuid(first), uuid(second), mark)] {
+        assert!(format::is_sound_mark(uuid(first), uuid(second), mark, bytes));
+        bytes[bit / 8 % 2] ^= 1 << (bit % 8);
+        assert!(!format::is_sound_mark(uuid(first), uuid(second), mark, bytes));
     }
 }
 

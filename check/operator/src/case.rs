@@ -8,7 +8,7 @@ use crate::{
     shape::{Journal, Shape},
     split::APART,
     tree::{META, described, difference},
-    work::{ACROSS, CHANGE, FILL, LIST, LISTED, SCRUB, Stopped, across_again, change, list},
+    work::{ACROSS, BRING_BACK, CHANGE, FILL, LIST, LISTED, SCRUB, Stopped, across_again, change, list},
 };
 use oracle::Rng;
 use stage::{
@@ -361,13 +361,39 @@ impl<'a> Case<'a> {
             return self.rebuilt(&damages, complaints);
         }
         if !goes_back {
-            return Ok(());
+            return self.brought_back(&mut rng, &damages, complaints);
         }
         for damage in damages.iter().rev() {
             damage.take_back().map_err(|error| format!("cannot take back {}: {error}", damage.what))?;
         }
-        self.used(&damages, "after it was taken back", true, sources.in_use, complaints)?;
-        Ok(())
+        if !self.used(&damages, "after it was taken back", true, sources.in_use, complaints)? {
+            return Ok(());
+        }
+        self.brought_back(&mut rng, &damages, complaints)
+    }
+
+    /// Brings back the members that are out, as `cxlraid re-add` does: each keeps the files that it is proven to have whole. A member that is still damaged may be refused. Afterwards everything is read, also without one more
+    /// member, and redundancy fits.
+    fn brought_back(&self, rng: &mut Rng, damages: &[Damage], complaints: &mut Complaints) -> Result<(), String> {
+        if !complaints.is_empty() || damages.iter().any(Damage::is_full) || rng.one_in(4) {
+            return Ok(());
+        }
+        self.stop()?;
+        let when = "when members came back";
+        let output = self.program(&self.ground.this, &self.members).arg(BRING_BACK).output();
+        if !matches!(self.start(when, damages, complaints), Start::Right(_)) || !output.succeeded() {
+            return Ok(());
+        }
+        self.stop()?;
+        if damages.iter().any(Damage::leaves_names_apart) {
+            return Ok(());
+        }
+        let scrubbed = self.program(&self.ground.this, &self.members).arg(SCRUB).output();
+        if !scrubbed.succeeded() {
+            complaints.push(with_output(&format!("{when} ({}): redundancy", output.stdout.trim_end()), &scrubbed));
+        }
+        self.stop()?;
+        self.look_without_one_more(rng, damages, complaints)
     }
 
     /// Reads everything while one member without damage is away, which may be one more than the level bears. That may be
@@ -653,7 +679,9 @@ impl<'a> Case<'a> {
                 complain("a line names no member that was damaged", line);
             }
             if line.contains("degraded")
-                && !["'cxlraid rebuild'", "bring it back", "put back", "check the path"].iter().any(|todo| line.contains(todo))
+                && !["'cxlraid rebuild'", "'cxlraid re-add'", "bring it back", "put back", "check the path"]
+                    .iter()
+                    .any(|todo| line.contains(todo))
             {
                 complain("a line does not say what to do", line);
             }

@@ -67,7 +67,7 @@ pub(crate) enum OnMember {
 }
 
 /// Files of `.cxlraid`, on which everything can be done.
-const TABLES: [&str; 6] = ["superblock", "inodes", "lanes", "names", "backings", "journal"];
+const TABLES: [&str; 7] = ["superblock", "inodes", "lanes", "names", "backings", "changed", "journal"];
 const ON_TABLES: [OnFile; 14] = [
     OnFile::Deleted,
     OnFile::CutToNothing,
@@ -174,7 +174,7 @@ const IN_USE: [&str; 12] = [
 ];
 
 /// The tables that are damaged while programs use them, and how.
-const TABLES_IN_USE: [&str; 4] = ["inodes", "lanes", "names", "backings"];
+const TABLES_IN_USE: [&str; 5] = ["inodes", "lanes", "names", "backings", "changed"];
 const ON_TABLES_IN_USE: [&str; 5] = ["Deleted", "CutToNothing", "CutInHalf", "Zeroed", "Random"];
 
 /// Whether a damage is also done while programs use the array.

@@ -22,6 +22,8 @@ pub(crate) const LIST: &str = "list";
 pub(crate) const ACROSS: &str = "across";
 /// The word that makes this program look whether the redundancy of files fits.
 pub(crate) const SCRUB: &str = "scrub";
+/// The word that makes this program bring members back that are out.
+pub(crate) const BRING_BACK: &str = "bring-back";
 /// The first word of the line that says where a program had no room any more.
 const STOPPED: &str = "stopped";
 /// The last line of a list that came to its end.
@@ -50,6 +52,7 @@ pub(crate) fn play(words: &[String]) -> Option<Result<(), String>> {
         [role] if role == SCRUB => {
             stage::scrub::scrub().and_then(|wrong| if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) })
         }
+        [role] if role == BRING_BACK => stage::readd::re_add().map(|slots| println!("{slots:?}")),
         _ => return None,
     };
     Some(result)

@@ -8,6 +8,7 @@ pub mod door;
 pub mod janitor;
 pub mod options;
 pub mod process;
+pub mod readd;
 pub mod report;
 pub mod run;
 pub mod scrub;

@@ -99,9 +99,27 @@ impl View {
         Ok(first.1.iter().filter(|(_, entry)| is_file(entry)).map(|(path, _)| Path::new("/").join(path)).collect())
     }
 
+    /// Has all files computed that wait for members which are made anew, and says that these are in sync.
+    pub fn compute(&self) -> Result<(), String> {
+        let array = self.files.array();
+        let rebuilding = array.members().iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect();
+        for path in self.paths(&mut Vec::new(), false)? {
+            self.open_for(&path, OFlags::RDWR)?;
+        }
+        let waits = self.files.unbuilt().map_err(|error| format!("{error:?}"))?;
+        if !waits.is_empty() {
+            return Err(format!("files wait to be computed: {waits:?}"));
+        }
+        array.end_rebuild(rebuilding).map_err(|error| format!("{error:?}"))
+    }
+
     /// Opens a file by the path that programs see.
     pub fn open(&self, path: &Path) -> Result<FileRef, String> {
-        match self.names.open(path.as_os_str().as_bytes(), OFlags::RDONLY | OFlags::CLOEXEC, 0) {
+        self.open_for(path, OFlags::RDONLY)
+    }
+
+    fn open_for(&self, path: &Path, access: OFlags) -> Result<FileRef, String> {
+        match self.names.open(path.as_os_str().as_bytes(), access | OFlags::CLOEXEC, 0) {
             Ok(Reached::Array(opened)) => match opened.node {
                 Node::File(file) => Ok(file),
                 _ => Err(format!("{}: not a file", path.display())),

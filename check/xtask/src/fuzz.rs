@@ -8,11 +8,12 @@ use std::{fs, path::PathBuf};
 
 const MANIFEST: &str = "--manifest-path check/fuzz/Cargo.toml";
 /// As in check/fuzz/src/main.rs.
-const TARGETS: [&str; 13] = [
+const TARGETS: [&str; 14] = [
     "superblock",
     "table",
     "inode",
     "lane",
+    "changed",
     "names",
     "journal",
     "attribute",

@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Retrieve(Retrieve),
     Journal(Journal),
     Rebuild(Rebuild),
+    ReAdd(ReAdd),
     Replace(Replace),
     Scrub(Scrub),
     Pause(Pause),
@@ -362,6 +363,30 @@ pub(crate) struct Rebuild {
     pub(crate) pace: PaceOptions,
 }
 
+/// Bring a member back that was away: it gets what changed meanwhile
+///
+/// While a member is out, the others mark each file of which bytes change. The member that comes back gets the names of the others, and the bytes of marked files are computed from the other members; all other files keep the bytes that they have on it. Programs may run,
+/// and a command that was cut short goes on when it is given again, as with 'cxlraid rebuild'.
+///
+/// That takes a member which is proven to be what it was as it left: taken out by 'cxlraid fail', moved or unmounted while programs went on with the others, or missing since the array was ended with 'cxlraid stop'. Of one that had an error, or is a copy, or an older state, and in an array with a
+/// journal, all is made anew, as by 'cxlraid rebuild'; the command says so. A file that somebody has changed on the member meanwhile is computed, too.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid re-add db /mnt/b
+  cxlraid re-add db /mnt/b --wait 600")]
+pub(crate) struct ReAdd {
+    /// Name of the array
+    pub(crate) name: ArrayName,
+    /// The member
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
+}
+
 /// How long a rebuild waits for programs.
 #[derive(Args, Debug)]
 pub(crate) struct Patience {
@@ -370,7 +395,7 @@ pub(crate) struct Patience {
     pub(crate) wait: u64,
 }
 
-/// How fast a rebuild, a replacement or a scrub works.
+/// How fast a rebuild, a replacement, a re-add or a scrub works.
 #[derive(Args, Debug)]
 pub(crate) struct PaceOptions {
     /// Do no more bytes of files in a second, say 500M; a file that a program waits for is computed without this limit
@@ -399,7 +424,7 @@ fn parse_rate(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a rate is in bytes a second and at least 1M; say for example 500M".to_owned())
 }
 
-/// Let the job that runs on an array pause: a rebuild, a replacement or a scrub
+/// Let the job that runs on an array pause: a rebuild, a replacement, a re-add or a scrub
 ///
 /// Whoever may use the array may pause its job, which another process or user may have begun. While it is paused it holds no lock of a file; a file whose bytes it is just computing is begun again when it goes on. It goes on
 /// after 'cxlraid resume'; if the process of a paused job ends, nothing is paused any more, and the same command, given again, goes on. 'cxlraid status' shows the job.
@@ -422,9 +447,9 @@ pub(crate) struct Resume {
     pub(crate) name: Option<ArrayName>,
 }
 
-/// End the job that runs on an array: a rebuild, a replacement or a scrub
+/// End the job that runs on an array: a rebuild, a replacement, a re-add or a scrub
 ///
-/// What is done stays done, and nothing is left half done: a rebuild goes on when it is given again ('cxlraid rebuild', also after a replacement), a scrub tells what it has found. The command waits until the job has ended.
+/// What is done stays done, and nothing is left half done: a rebuild goes on when it is given again ('cxlraid rebuild', also after a replacement or a re-add), a scrub tells what it has found. The command waits until the job has ended.
 ///
 /// 'cxlraid monitor' goes on with a rebuild that was cut short or cancelled; 'cxlraid pause' holds it up.
 #[derive(Args, Debug)]
@@ -592,7 +617,7 @@ pub(crate) struct Events {
 /// Tell a program, or Prometheus, what happens to arrays, as it happens
 ///
 /// For each event the program is run with the event, the array's name and, if the event is about one, the member as its arguments, as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, RebuildFinished, ScrubStarted, ScrubFinished,
-/// Mismatch, Healed, Removed, SpareUsed. Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every --delay seconds, since a member that nobody uses fails without anybody who could log it. The command stays in the
+/// Mismatch, Healed, Removed, SpareUsed, ReAdd. Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every --delay seconds, since a member that nobody uses fails without anybody who could log it. The command stays in the
 /// foreground until SIGINT or SIGTERM, and says READY=1 to the socket that NOTIFY_SOCKET names; control/systemd has a unit for it.
 ///
 /// With --prometheus a file is kept that says how the arrays are, for the textfile collector of Prometheus' node_exporter: states of arrays and members, files that are degraded or lost, the job that runs, the last scrub, and how many events of each kind the log has. It is

@@ -2,7 +2,7 @@
 
 use crate::{
     access,
-    args::{Add, Assemble, Command, JournalAction, Mount, Rebuild, Replace, Retrieve, Status},
+    args::{Add, Assemble, Command, JournalAction, Mount, ReAdd, Rebuild, Replace, Retrieve, Status},
     control,
     copy::Copy,
     create, events, examine, fail,
@@ -44,6 +44,7 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Retrieve(arguments) => retrieve(&arguments),
         Command::Journal(arguments) => journal_command(&arguments.action),
         Command::Rebuild(arguments) => rebuild(&arguments),
+        Command::ReAdd(arguments) => re_add(&arguments),
         Command::Replace(arguments) => replace(&arguments),
         Command::Scrub(arguments) => {
             let source = source_to_use(arguments.array())?;
@@ -300,6 +301,12 @@ fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
         None if arguments.spares => print(&format!("{thing}: there is nothing for a spare to do\n")),
         None => print(&format!("{thing}: every member is in sync; there is nothing to rebuild\n")),
     }
+}
+
+fn re_add(arguments: &ReAdd) -> Result<Exit, Failure> {
+    let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
+    let from = source(Some(&arguments.name))?;
+    print(&rebuild::re_add(&from, &arguments.member, called(&from), &begin)?)
 }
 
 fn replace(arguments: &Replace) -> Result<Exit, Failure> {

@@ -83,7 +83,11 @@ pub(crate) fn compute(
             events::tell(kind, Some(&core.array().members()[slot].path), Some(count as u64), what);
         }
     };
-    tell_of(EventKind::RebuildStarted, count, "files wait to be computed");
+    let waits_for_what = match kind {
+        JobKind::ReAdd(None) => "files changed while the member was away, and wait to be computed",
+        _ => "files wait to be computed",
+    };
+    tell_of(EventKind::RebuildStarted, count, waits_for_what);
     let cancelled = |left: usize| {
         let what = format!("the {} was cancelled; {left} of {count} files still wait to be computed", noun(kind));
         Failure::new(thing, what, "'cxlraid rebuild' goes on")
@@ -141,6 +145,7 @@ pub(crate) const fn noun(kind: JobKind) -> &'static str {
         JobKind::Rebuild => "rebuild",
         JobKind::Replace => "replacement",
         JobKind::Check | JobKind::Repair => "scrub",
+        JobKind::ReAdd(_) => "re-add",
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn tell(source: &Source, thing: &str, wish: JobWish) -> Result<String
         let holder = crate::repairing::holding_process(source, thing);
         let what = match holder {
             Some(pid) => format!("a job of process {pid} is about to begin, and cannot be told anything yet"),
-            None => "no rebuild, replacement or scrub runs on the array".to_owned(),
+            None => "no rebuild, replacement, re-add or scrub runs on the array".to_owned(),
         };
         let todo = if holder.is_some() { "try again" } else { "'cxlraid status' shows what runs" };
         return Err(Failure::new(thing, what, todo));
@@ -51,7 +51,7 @@ pub(crate) fn tell(source: &Source, thing: &str, wish: JobWish) -> Result<String
         match (wish, now.map(|now| now.state)) {
             (JobWish::Cancel, None) => {
                 let goes_on = match job.kind {
-                    JobKind::Rebuild | JobKind::Replace => {
+                    JobKind::Rebuild | JobKind::Replace | JobKind::ReAdd(_) => {
                         format!("; 'cxlraid rebuild {thing}' goes on, and so does 'cxlraid monitor' where it runs")
                     }
                     JobKind::Check | JobKind::Repair => String::new(),
@@ -100,8 +100,11 @@ fn view(job: &Job, members: &[MemberView]) -> JobView {
     let mode = match job.kind {
         JobKind::Check => Some("check"),
         JobKind::Repair => Some("repair"),
+        JobKind::ReAdd(None) => Some("changes"),
+        JobKind::ReAdd(Some(_)) => Some("everything"),
         JobKind::Rebuild | JobKind::Replace => None,
     };
+    let reason = if let JobKind::ReAdd(unproven) = job.kind { unproven.map(|unproven| unproven.to_string()) } else { None };
     let state = match job.state {
         JobState::Preparing => "preparing",
         JobState::Running => "running",
@@ -113,6 +116,7 @@ fn view(job: &Job, members: &[MemberView]) -> JobView {
     JobView {
         kind: noun(job.kind),
         mode,
+        reason,
         state,
         paused: job.state == JobState::Paused,
         members: members.iter().filter(is_its).map(|member| member.path.clone()).collect(),

@@ -52,7 +52,7 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
     files.names().take_out(slot).map_err(cannot)?;
     events::tell(EventKind::Fail, Some(&array.members()[slot].path), None, "member was taken out of use by hand");
     if is_recorded {
-        return Ok(format!("{thing}: {shown} is out of use; 'cxlraid rebuild' makes it anew\n"));
+        return Ok(format!("{thing}: {shown} is out of use; 'cxlraid re-add' brings it back\n"));
     }
     Ok(format!(
         "{thing}: {shown} is out of use, and what only it has cannot be read until 'cxlraid stop'; nothing is on record\n"

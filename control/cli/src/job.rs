@@ -1,4 +1,4 @@
-//! The rebuild, replacement or scrub that this process runs: its pace, and what others see of it and tell it.
+//! The rebuild, replacement, re-add or scrub that this process runs: its pace, and what others see of it and tell it.
 //!
 //! Whoever works asks before each piece of work ([`step`], or [`computing`] where locks of a file are held) whether to go on, and is made to wait where a rate is set, where
 //! programs are busy, or while the job is paused. A thread publishes how far the job has come in the runtime segment ten times a second (core/array/src/runtime/job.rs), reads there what other processes wish, and looks whether
@@ -382,6 +382,7 @@ pub(crate) fn said_of(job: &Job) -> String {
         JobKind::Replace => "a replacement",
         JobKind::Check => "a scrub",
         JobKind::Repair => "a scrub with --repair",
+        JobKind::ReAdd(_) => "a re-add",
     };
     format!("{what} by process {}", job.process.pid)
 }

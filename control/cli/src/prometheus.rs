@@ -32,11 +32,12 @@ const MEMBER_STATES: [(MemberState, &str); 6] = [
     (MemberState::Failed, "failed"),
 ];
 /// Events that are counted from the first one on: what never happened is 0, not absent.
-const EVENTS: [&str; 10] = [
+const EVENTS: [&str; 11] = [
     "DegradedArray",
     "Fail",
     "Healed",
     "Mismatch",
+    "ReAdd",
     "RebuildFinished",
     "RebuildStarted",
     "Removed",
@@ -241,9 +242,9 @@ fn count_files(view: &ArrayView) -> Option<(u64, u64, u64)> {
 }
 
 fn jobs(all: &mut Metrics, views: &[(&str, &ArrayView)]) {
-    all.begin("jobs", "gauge", "Rebuilds, replacements and scrubs that run.");
+    all.begin("jobs", "gauge", "Rebuilds, replacements, re-adds and scrubs that run.");
     for (name, view) in views {
-        for kind in ["rebuild", "replacement", "scrub"] {
+        for kind in ["rebuild", "replacement", "re-add", "scrub"] {
             let count = view.jobs.iter().filter(|job| job.kind == kind).count();
             all.line("jobs", &[("array", name), ("kind", kind)], count);
         }

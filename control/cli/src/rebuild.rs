@@ -17,7 +17,7 @@ use crate::{
 };
 use array::{Array, Config, Member, Standing, events::EventKind, runtime::JobKind};
 use format::Uuid;
-use namespace::{FillError, Joiner};
+use namespace::{Content, FillError, Joiner};
 use std::{
     ffi::OsStr,
     fs,
@@ -67,7 +67,7 @@ fn fill(
     source: &Source,
     slots: &[Slot],
     thing: &str,
-    kind: JobKind,
+    (kind, content): (JobKind, Content),
     begin: &Begin,
     check: impl Fn() -> Result<(), Failure>,
     mut begun: impl FnMut() -> Result<(), Failure>,
@@ -94,13 +94,13 @@ fn fill(
             let mut filled = Err(FillError::InUse);
             if joiner.is_none() {
                 check()?;
-                filled = namespace::fill(&config, slot);
+                filled = namespace::fill(&config, slot, content);
                 if filled.is_ok() {
                     begun()?;
                 }
             }
             if matches!(filled, Err(FillError::InUse)) {
-                filled = join(&config, left, &mut joiner, &mut begun)?;
+                filled = join(&config, left, content, &mut joiner, &mut begun)?;
             }
             match filled {
                 Ok(()) => left = rest,
@@ -133,6 +133,7 @@ const fn may_begin_later(error: &FillError) -> bool {
 fn join(
     config: &Config,
     slots: &[Slot],
+    content: Content,
     joiner: &mut Option<Joiner>,
     begun: &mut impl FnMut() -> Result<(), Failure>,
 ) -> Result<Result<(), FillError>, Failure> {
@@ -141,7 +142,7 @@ fn join(
         // All are begun before programs start again, so that each need do that once. The command may be one that goes on where another was cut short.
         for &slot in slots.iter().rev() {
             joiner.take().into_iter().for_each(Joiner::end);
-            match begin_for(config, slot) {
+            match begin_for(config, slot, content) {
                 Ok(found) => *joiner = Some(found),
                 Err(error) => return Ok(Err(error)),
             }
@@ -162,14 +163,14 @@ fn join(
 }
 
 /// Attaches to the array to bring a member into use, which is begun if it was not.
-fn begin_for(config: &Config, slot: Slot) -> Result<Joiner, FillError> {
-    let found = Joiner::new(config, slot)?;
+fn begin_for(config: &Config, slot: Slot, content: Content) -> Result<Joiner, FillError> {
+    let found = Joiner::new(config, slot, content)?;
     if found.reaches() {
         return Ok(found);
     }
     found.end();
-    namespace::begin(config, slot)?;
-    let found = Joiner::new(config, slot)?;
+    namespace::begin(config, slot, content)?;
+    let found = Joiner::new(config, slot, content)?;
     if found.reaches() {
         return Ok(found);
     }
@@ -236,8 +237,44 @@ pub(crate) fn rebuild(
         };
     }
     persist::fault::install_handlers().map_err(|error| inspect::refused(thing, &std::io::Error::from(error).to_string()))?;
-    let repairing = fill(source, &out, thing, JobKind::Rebuild, begin, || Ok(()), || Ok(()))?;
+    let repairing = fill(source, &out, thing, (JobKind::Rebuild, Content::Anew), begin, || Ok(()), || Ok(()))?;
     compute(source, thing, JobKind::Rebuild, begin, &repairing).map(Some)
+}
+
+/// Brings a member that was away back into use: what changed meanwhile is computed from the other members. Where it cannot be proven what the member lacks, that is said, and all of it is made
+/// anew. Returns what is to be printed.
+pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, begin: &Begin) -> Result<String, Failure> {
+    let members = foreseen(source, thing)?;
+    let Some(found) = members.iter().find(|found| is_at(found, member)) else {
+        return Err(Failure::new(member.display(), "not a member of the array", "'cxlraid status' lists its members"));
+    };
+    if found.standing == Standing::InSync && !found.is_rebuilding {
+        return Err(Failure::new(member.display(), "is in sync", "there is nothing to bring back"));
+    }
+    if found.standing == Standing::Missing {
+        let todo = "mount it where it was; 'cxlraid replace' puts another directory in its place";
+        return Err(Failure::new(member.display(), "is missing", todo));
+    }
+    persist::fault::install_handlers().map_err(|error| inspect::refused(thing, &std::io::Error::from(error).to_string()))?;
+    let (slot, is_out) = (found.slot, found.standing != Standing::InSync);
+    let mut unproven = None;
+    if is_out {
+        let config = inspect::config(source)?;
+        unproven = namespace::prove(&config, slot).map_err(|error| not_filled(thing, error))?.err();
+        let mut what = "only what changed while it was away is computed".to_owned();
+        if let Some(unproven) = unproven {
+            what = format!("all of it is made anew: {unproven}");
+            eprintln!("cxlraid: {thing}: {}: {what}", member.display());
+        }
+        let _ = events::begin(source, thing, inspect::newest(source, thing)?.array_uuid);
+        events::tell(EventKind::ReAdd, Some(&found.path), None, &what);
+    }
+    let slots = if is_out { vec![slot] } else { vec![] };
+    // What is in use already was brought back by a command before.
+    let kind = if is_out { JobKind::ReAdd(unproven) } else { JobKind::Rebuild };
+    let content = if unproven.is_some() { Content::Anew } else { Content::Kept };
+    let repairing = fill(source, &slots, thing, (kind, content), begin, || Ok(()), || Ok(()))?;
+    compute(source, thing, kind, begin, &repairing)
 }
 
 /// Puts the directory `new`, a spare or not, in the place of the member `old`, which is out. Returns what is to be printed.
@@ -251,7 +288,7 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         // A replacement that was cut short behind its last step but one is named already.
         let named = source(&array.spec);
         if foreseen(&named, &thing)?.iter().any(|member| is_at(member, &new) && member.is_rebuilding) {
-            let repairing = fill(&named, &[], &thing, JobKind::Replace, begin, || Ok(()), || Ok(()))?;
+            let repairing = fill(&named, &[], &thing, (JobKind::Replace, Content::Anew), begin, || Ok(()), || Ok(()))?;
             return compute(&named, &thing, JobKind::Replace, begin, &repairing);
         }
         let todo = if spec.members.contains(&new) {
@@ -312,7 +349,7 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         }
         Ok(())
     };
-    let repairing = fill(&changed, &slots, &thing, JobKind::Replace, begin, check, &mut name)?;
+    let repairing = fill(&changed, &slots, &thing, (JobKind::Replace, Content::Anew), begin, check, &mut name)?;
     name()?;
     compute(&changed, &thing, JobKind::Replace, begin, &repairing)
 }

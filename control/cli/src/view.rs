@@ -183,7 +183,7 @@ pub(crate) struct ArrayView {
     pub(crate) journal: Option<JournalSummary>,
     /// Directories that take the places of members that fail.
     pub(crate) spares: Vec<SpareView>,
-    /// What runs on it: a rebuild, a replacement or a scrub.
+    /// What runs on it: a rebuild, a replacement, a re-add or a scrub.
     pub(crate) jobs: Vec<JobView>,
     /// The last scrub that came to an end, as the log of events has it.
     pub(crate) last_scrub: Option<ScrubView>,
@@ -246,14 +246,17 @@ pub(crate) struct ScrubView {
     pub(crate) result: String,
 }
 
-/// A rebuild, a replacement or a scrub that runs.
+/// A rebuild, a replacement, a re-add or a scrub that runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct JobView {
-    /// "rebuild", "replacement" or "scrub".
+    /// "rebuild", "replacement", "re-add" or "scrub".
     pub(crate) kind: &'static str,
-    /// Of a scrub: "check" or "repair".
+    /// Of a scrub: "check" or "repair". Of a re-add: "changes" or, if all of the member is made anew, "everything".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<&'static str>,
+    /// Of a re-add: why all of the member is made anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
     /// "preparing" (members get names and tables), "running", "giving-way" (programs are busy), "paused" or "ending".
     pub(crate) state: &'static str,
     pub(crate) paused: bool,
@@ -285,6 +288,10 @@ impl JobView {
     fn text(&self) -> String {
         let members: String = self.members.iter().map(|member| format!(" of {}", shown(member))).collect();
         let mode = if self.mode == Some("repair") { " with --repair" } else { "" };
+        let members = match &self.reason {
+            Some(reason) => format!("{members} (all of it is made anew: {reason})"),
+            None => members,
+        };
         let who = format!("process {} of user {}", self.pid, self.uid);
         if self.state == "preparing" {
             return format!("{}{mode}{members}: it is being prepared; {who}", self.kind);

@@ -55,7 +55,7 @@ fn files_go_into_the_array_and_come_back() {
     assert!(out(&stale).contains("stale, volatile: changes were made while it was away"), "{}", out(&stale));
     done_saying(
         &["retrieve", "-a", "db", "/data/tree/empty", "degraded"],
-        &warning("is stale (changes were made while it was away)", "'cxlraid rebuild' makes it anew"),
+        &warning("is stale (changes were made while it was away)", "'cxlraid re-add' brings it back"),
     );
 
     let (status, line) = refused_after_warnings(&bench.run(&["add", "-a", "db", "tree/empty", "/elsewhere"]));

@@ -14,7 +14,7 @@ use std::{
         fs::{MetadataExt as _, PermissionsExt as _},
         process::CommandExt as _,
     },
-    process::Stdio,
+    process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -185,7 +185,7 @@ fn a_job_whose_process_is_killed_is_neither_seen_nor_paused() {
     drop(child);
     assert_eq!(jobs(&bench), [] as [Value; 0]);
     let (status, line) = refused(&bench.run(&["resume", "db"]));
-    assert!(status == 1 && line.contains("db: no rebuild, replacement or scrub runs on the array"), "{line}");
+    assert!(status == 1 && line.contains("db: no rebuild, replacement, re-add or scrub runs on the array"), "{line}");
     told(&bench, &["rebuild", "db"]);
     told(&bench, &["scrub", "db"]);
 }
@@ -225,6 +225,35 @@ fn a_replacement_is_a_job_that_goes_on_after_it_was_cancelled() {
     assert!(line.contains("not a member of the array"), "{line}");
     told(&bench, &["scrub", "db"]);
     assert_bears(&bench, "m0");
+}
+
+/// Whether only changes are computed or everything, and why, is told by the job.
+#[test]
+fn a_re_add_is_a_job_that_says_what_it_computes() {
+    for is_copy in [false, true] {
+        let bench = with_large();
+        told(&bench, &["fail", "db", "m1"]);
+        told(&bench, &["add", "--array", "db", "large", "/data/files/more"]);
+        told(&bench, &["stop", "db"]);
+        if is_copy {
+            fs::rename(bench.path("m1"), bench.path("away")).unwrap();
+            let copied = Command::new("cp").arg("-a").args([bench.path("away"), bench.path("m1")]).status().unwrap();
+            assert!(copied.success());
+        }
+        let child = begin(&bench, &["re-add", "db", "m1", "--rate", "1M"]);
+        let job = await_work(&bench);
+        let reason = job["reason"].as_str().unwrap_or_default();
+        let mode = if is_copy { "everything" } else { "changes" };
+        assert!(job["kind"] == "re-add" && job["mode"] == mode && reason.contains("a copy") == is_copy, "{job}");
+        let status = out(&bench.run(&["status", "db"]));
+        assert!(status.contains("re-add of ") && status.contains("all of it is made anew: ") == is_copy, "{status}");
+        let said = told(&bench, &["cancel", "db"]);
+        assert!(said.contains("a re-add by process ") && said.contains("'cxlraid rebuild db' goes on"), "{said}");
+        assert_eq!(child.ended().status.code(), Some(1));
+        told(&bench, &["re-add", "db", "m1"]);
+        told(&bench, &["scrub", "db"]);
+        assert_bears(&bench, "m0");
+    }
 }
 
 #[test]
@@ -298,7 +327,7 @@ fn what_is_wrong_is_refused() {
     let bench = filled();
     for command in ["pause", "resume", "cancel"] {
         let (status, line) = refused(&bench.run(&[command, "db"]));
-        assert!(status == 1 && line.contains("db: no rebuild, replacement or scrub runs on the array; "), "{line}");
+        assert!(status == 1 && line.contains("db: no rebuild, replacement, re-add or scrub runs on the array; "), "{line}");
         let (status, line) = refused(&bench.run(&[command, "nobody"]));
         assert!(status == 1 && line.contains("no array has this name"), "{line}");
         let (status, line) = refused(&bench.run(&[command, "d b"]));

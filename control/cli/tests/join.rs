@@ -395,6 +395,10 @@ fn assert_held(bench: &Bench, members: &[String]) {
         let retrieved = bench.run(&["retrieve", "--array", "db", "-r", "/data", "back"]);
         assert!(retrieved.status.success(), "without {without}: {}", err(&retrieved));
         bench::filled::stop(bench);
+        for index in (0..40).filter(|_| bench.path("static").exists()) {
+            let found = fs::read(back.join("static").join(index.to_string())).unwrap();
+            assert!(found == bench::filled::content(index), "static file {index} without {without}");
+        }
         for index in 0..PROGRAM_COUNT {
             let (model, pending) = read_log(&bench.path(&format!("log{index}")));
             let checked = check(&back.join(format!("program{index}")), &model, pending.as_deref());
@@ -428,6 +432,8 @@ enum Way {
     Rebuild,
     Replace,
     Spare,
+    /// What was away is there again.
+    ReAdd,
 }
 
 /// Members are lost one after the other and come back while programs run, until so many programs were killed. `commands_die`: so do the commands.
@@ -436,6 +442,15 @@ fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another:
     println!("RAID {level}, {way:?}: CXLRAID_SEED={seed}");
     let mut members: Vec<String> = (0..count).map(|slot| format!("m{slot}")).collect();
     let bench = create(level, &members, &[]);
+    if way == Way::ReAdd {
+        // What nobody changes is kept.
+        fs::create_dir(bench.path("static")).unwrap();
+        for index in 0..40 {
+            fs::write(bench.path("static").join(index.to_string()), bench::filled::content(index)).unwrap();
+        }
+        let added = bench.run(&["add", "--array", "db", "-r", "static", "/data/static"]);
+        assert!(added.status.success(), "{}", err(&added));
+    }
     let mut programs = Programs::new(&bench, seed);
     let (mut round, mut fresh) = (0, 0);
     while programs.kills < number("CXLRAID_KILLS", 12) || round == 0 {
@@ -446,11 +461,21 @@ fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another:
         println!("round {round}: {lost} is lost, {} were killed", programs.kills);
         fresh += 1;
         let aside = bench.path(&format!("lost{fresh}"));
-        fs::rename(bench.path(&lost), &aside).unwrap();
+        let is_taken_out = way == Way::ReAdd && programs.random.below(2) == 0;
+        if is_taken_out {
+            let failed = bench.run(&["fail", "db", &lost]);
+            assert!(failed.status.success(), "{}", err(&failed));
+        } else {
+            fs::rename(bench.path(&lost), &aside).unwrap();
+        }
         programs.pass();
         programs.pass();
-        let new = if way == Way::Rebuild { lost.clone() } else { format!("new{fresh}") };
-        fs::create_dir(bench.path(&new)).unwrap();
+        let new = if matches!(way, Way::Rebuild | Way::ReAdd) { lost.clone() } else { format!("new{fresh}") };
+        match way {
+            Way::ReAdd if is_taken_out => {}
+            Way::ReAdd => fs::rename(&aside, bench.path(&new)).unwrap(),
+            _ => fs::create_dir(bench.path(&new)).unwrap(),
+        }
         if way == Way::Spare {
             let added = bench.run(&["add", "db", "--spare", &new]);
             assert!(added.status.success(), "{}", err(&added));
@@ -459,10 +484,15 @@ fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another:
         let until = Instant::now() + Duration::from_secs(120);
         loop {
             let replaces = way == Way::Replace && !out(&bench.run(&["status", "db"])).contains(&new);
-            let words: Vec<&str> =
-                if replaces { vec!["replace", "db", &lost, &new, "--wait", "60"] } else { vec!["rebuild", "db", "--wait", "60"] };
+            let is_back =
+                || !out(&bench.run(&["status", "db"])).lines().any(|line| line.contains(&lost) && !line.contains("in sync"));
+            let words: Vec<&str> = match way {
+                Way::ReAdd if !is_back() => vec!["re-add", "db", &lost, "--wait", "60"],
+                _ if replaces => vec!["replace", "db", &lost, &new, "--wait", "60"],
+                _ => vec!["rebuild", "db", "--wait", "60"],
+            };
             let mut command = bench.command(&words);
-            let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             let dies_at = (commands_die && programs.random.below(3) != 0)
                 .then(|| Instant::now() + Duration::from_micros(programs.random.below(700_000)));
             let ended = loop {
@@ -492,7 +522,16 @@ fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another:
             };
             let said = child.wait_with_output().unwrap();
             match ended {
-                Some(status) if status.success() && bench.run(&["status", "db"]).status.code() == Some(0) => break,
+                Some(status)
+                    if status.success()
+                        && {
+                            print!("  {}{}", out(&said), err(&said));
+                            true
+                        }
+                        && bench.run(&["status", "db"]).status.code() == Some(0) =>
+                {
+                    break;
+                }
                 Some(status) => println!("  {words:?}: {status}: {}", err(&said).trim_end()),
                 None => {}
             }
@@ -504,7 +543,7 @@ fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another:
             );
         }
         members[slot] = new;
-        fs::remove_dir_all(aside).unwrap();
+        let _ = fs::remove_dir_all(aside);
         let _ = fs::remove_dir_all(bench.path(&format!("other{fresh}")));
         programs.pass();
         programs.end_all();
@@ -544,6 +583,21 @@ fn a_rebuild_that_is_killed_harms_no_program() {
 #[test]
 fn another_member_is_lost_while_one_joins() {
     scene("6", 4, Way::Rebuild, true, true);
+}
+
+#[test]
+fn a_member_that_was_away_is_brought_back_while_programs_run() {
+    scene("5", 3, Way::ReAdd, false, false);
+}
+
+#[test]
+fn copies_that_were_away_are_brought_back_and_the_commands_are_killed() {
+    scene("1", 2, Way::ReAdd, true, false);
+}
+
+#[test]
+fn another_member_is_lost_while_one_is_brought_back() {
+    scene("6", 4, Way::ReAdd, true, true);
 }
 
 /// Two members are out: all programs that use the array are started again once, and not once for each.

@@ -90,7 +90,7 @@ pub(crate) fn is_shut(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) ->
 /// to find.
 pub(crate) fn check_tables(meta: &OwnedFd, path: &[u8], access: Access) -> core::result::Result<bool, AttachError> {
     let wanted = fs::Access::READ_OK | fs::Access::WRITE_OK;
-    for name in [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::BACKINGS_FILE] {
+    for name in [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::BACKINGS_FILE, format::CHANGED_FILE] {
         // What a symlink in a table's place leads to says nothing of this user's rights.
         let is_table = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if !fs::statat(meta, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_table) {

@@ -13,6 +13,7 @@
 //!   superblocks say.
 
 use crate::access;
+use crate::changed::{self, Changed};
 use crate::config::Config;
 use crate::creation;
 use crate::emptied;
@@ -45,6 +46,7 @@ pub struct Array {
     pub(crate) members: Vec<Member>,
     pub(crate) runtime: Runtime,
     pub(crate) journal: Option<ArrayJournal>,
+    pub(crate) changed: Changed,
     pub(crate) created: bool,
     pub(crate) alone: bool,
     pub(crate) tell: Tell,
@@ -263,6 +265,11 @@ impl Array {
             }
             let recorded = (0..superblock.member_count).filter(|&slot| !superblock.members[slot].state.is_in_use()).collect();
             runtime.set_out(out, recorded);
+            let missing: MemberSet =
+                members.iter().filter(|member| member.standing == Standing::Missing).map(|member| member.slot).collect();
+            // What is known of how members left is of an earlier use.
+            runtime.forget_leaves(MemberSet::first(members.len()));
+            runtime.note_order(missing);
             runtime.set_rebuilding(rebuilding(&members));
             runtime.set_use_count(superblock.use_count);
             runtime.note_clean(superblock.is_clean().then_some(superblock.event_count));
@@ -275,6 +282,8 @@ impl Array {
                 Losses::AtOnce => MemberSet::EMPTY,
                 Losses::InOrder => lent::take_roots(&runtime, &superblock, &mut members, fresh),
             };
+            // Nobody can say what these hold.
+            runtime.note_disorder(out.minus(runtime.out()).minus(leaving));
             // Who is out already may be about to join.
             runtime.add_out(out.minus(fresh).minus(runtime.out()));
             // Of what cannot be reached from here only the stores of others are waited for.
@@ -284,6 +293,11 @@ impl Array {
         for stat in members.iter().filter_map(Member::root).filter_map(|root| sys::rustix::fs::fstat(root).ok()) {
             runtime.note_root(stat.st_dev, stat.st_ino);
         }
+        let make = |member: &Member| match member.meta().filter(|_| member.standing == Standing::InSync) {
+            Some(meta) => changed::make(meta, superblock.array_uuid, member.uuid, runtime.use_count(), superblock.access),
+            None => Err(OsError::NODEV),
+        };
+        let changed = Changed::open(&members, alone.then_some(&make))?;
         runtime.finish_assembly();
         for slot in runtime.out().iter() {
             if members[slot].standing == Standing::InSync {
@@ -299,6 +313,7 @@ impl Array {
             members,
             runtime,
             journal,
+            changed,
             created,
             alone,
             tell: Tell::NOTHING,

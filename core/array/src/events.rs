@@ -39,6 +39,8 @@ pub enum EventKind {
     Removed,
     /// A spare takes the place of a member that is out.
     SpareUsed,
+    /// A member that was away begins to come back.
+    ReAdd,
 }
 
 impl EventKind {
@@ -56,6 +58,7 @@ impl EventKind {
             Self::Healed => "Healed",
             Self::Removed => "Removed",
             Self::SpareUsed => "SpareUsed",
+            Self::ReAdd => "ReAdd",
         }
     }
 }

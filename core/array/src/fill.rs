@@ -12,6 +12,7 @@
 
 use crate::Array;
 use crate::access;
+use crate::changed::{put_kept, remove_left};
 use crate::error::AttachError;
 use crate::journal::copy_onto;
 use crate::member::{Standing, inspect};
@@ -19,7 +20,7 @@ use crate::superblock::{
     clear_way, for_slot, make_directories, make_tables, open_meta, probe, random_uuid, read, start_superblock,
 };
 use crate::tables;
-use format::{MemberEntry, MemberState, Superblock, Uuid};
+use format::{Kept, MemberEntry, MemberState, Superblock, Uuid};
 use sys::OsError;
 use sys::rustix::fs::syncfs;
 use units::{MemberSet, Slot};
@@ -28,12 +29,12 @@ impl Array {
     /// Makes a new `.cxlraid` in the directory of a member that is out: an empty directory, or a member of this array whose content is given up. Its superblock says that it is stale. The next start finds it.
     ///
     /// The caller is alone with the array and holds it ([`Array::attach_holding`]), or keeps others from attaching. Returns the UUID that the
-    /// member has now.
+    /// member has now. `kept` says that the member keeps its files ([`Array::prove`]).
     ///
     /// # Errors
     /// [`AttachError::InSync`] for a member in use whose tables are whole. [`AttachError::NotEmpty`], [`AttachError::OtherArray`], [`AttachError::NotThere`] or [`AttachError::Superblock`] for a directory in which no member can be made; then nothing
     /// has been changed in it.
-    pub fn begin_member(&self, slot: Slot) -> Result<Uuid, AttachError> {
+    pub fn begin_member(&self, slot: Slot, kept: Option<Kept>) -> Result<Uuid, AttachError> {
         let member = self.members.get(slot).ok_or(AttachError::Vanished)?;
         let path = &member.path;
         let failed = |action| move |error| AttachError::os(path, action, error);
@@ -55,10 +56,15 @@ impl Array {
         let make = || {
             let meta = open_meta(root, newest.access)?;
             clear_way(&meta)?;
+            put_kept(&meta, None, newest.access)?;
             start_superblock(&meta, &fresh)?;
+            remove_left(&meta)?;
             access::give(&meta, newest.access, access::directory_mode(newest.access.mode))?;
             make_tables(&fresh, &meta)?;
             tables::name_itself(&meta)?;
+            if let Some(kept) = kept {
+                put_kept(&meta, Some(Kept { member_uuid: fresh.member_uuid, ..kept }), newest.access)?;
+            }
             copy_onto(self.journal.as_ref(), &self.geometry, slot, &meta, newest.access)
         };
         make().map_err(failed("create")).map(|()| fresh.member_uuid)
@@ -135,7 +141,9 @@ impl Array {
                 }
             })?;
             self.runtime.end_rebuilding(rebuilt);
-            self.go_on_without(failed)
+            self.go_on_without(failed)?;
+            self.forget_changes();
+            Ok(())
         })
     }
 

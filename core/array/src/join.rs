@@ -10,6 +10,7 @@
 use crate::Array;
 use crate::error::AttachError;
 use crate::superblock::{has_no_room, may_not};
+use format::Kept;
 use sys::OsError;
 use units::{MemberSet, Slot};
 
@@ -19,14 +20,14 @@ impl Array {
     ///
     /// # Errors
     /// As for [`Array::begin_member`]; `BUSY` if another process does not come to an end with attaching.
-    pub fn begin_member_in_use(&self, slot: Slot) -> Result<(), AttachError> {
+    pub fn begin_member_in_use(&self, slot: Slot, kept: Option<Kept>) -> Result<(), AttachError> {
         let begin = || {
             if self.in_use().contains(slot) {
                 self.require_flaw(slot)?;
             }
             // Nothing is stored on it before it is to join.
             self.runtime.end_joining(MemberSet::EMPTY.with(slot));
-            let uuid = self.begin_member(slot)?;
+            let uuid = self.begin_member(slot, kept)?;
             self.runtime.note_begun(slot, uuid);
             Ok(())
         };
@@ -72,6 +73,7 @@ impl Array {
         for slot in self.runtime.join_unrecorded().iter() {
             // A process that does not have the member's directories open cannot write down which member it is.
             if self.in_use().contains(slot) && !self.runtime.reaches(slot) {
+                self.runtime.note_disorder(MemberSet::EMPTY.with(slot));
                 self.runtime.add_out(MemberSet::EMPTY.with(slot));
             }
             if self.in_use().contains(slot) {
@@ -89,7 +91,10 @@ impl Array {
         let recorded = self.record_rebuilding(slot);
         match recorded {
             Err(error) if may_not(error) || has_no_room(error) => return Err(error),
-            Err(_) => drop(self.runtime.add_out(MemberSet::EMPTY.with(slot))),
+            Err(_) => {
+                self.runtime.note_disorder(MemberSet::EMPTY.with(slot));
+                self.runtime.add_out(MemberSet::EMPTY.with(slot));
+            }
             Ok(()) => {}
         }
         self.runtime.end_join(slot);
@@ -116,7 +121,7 @@ mod tests {
         before.before_change().unwrap();
         std::fs::create_dir(&last).unwrap();
         let other = Array::attach(&config).unwrap();
-        other.begin_member_in_use(2).unwrap();
+        other.begin_member_in_use(2, None).unwrap();
         let array = Array::attach(&config).unwrap();
         array.runtime.end_opening(MemberSet::EMPTY);
         assert!(array.runtime.reaches(2) && !other.runtime.reaches(2));

@@ -8,6 +8,7 @@ extern crate alloc;
 
 pub mod access;
 mod assemble;
+mod changed;
 pub mod config;
 mod creation;
 mod emptied;
@@ -49,6 +50,7 @@ pub mod why;
 mod write;
 
 pub use assemble::{Array, Tell};
+pub use changed::{Marks, Unproven};
 pub use config::{Config, ConfigError, Creation, JournalPlace};
 pub use emptied::holds_names;
 pub use error::AttachError;

@@ -58,7 +58,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 36;
+const VERSION: u32 = 37;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -92,6 +92,14 @@ struct Segment {
     use_count: AtomicU64,
     /// Members out of use whose loss somebody was told of.
     out_told: AtomicU32,
+    /// Members that went out, or are about to, without an error that anybody met, as bits.
+    left_in_order: AtomicU32,
+    /// Members of which somebody met an error since they came into use, as bits.
+    met_errors: AtomicU32,
+    /// 1 once a process could not mark a file that it changed while a member was out ([`crate::changed`]).
+    marks_missing: AtomicU32,
+    /// How each of them left: [`format::Leave::token`] and [`format::Leave::left_ns`]; 0 if not known.
+    leaves: [[AtomicU64; 2]; units::MEMBER_COUNT_MAX],
     /// Members that are about to go out.
     leaving: leaving::Leaving,
     /// Members that come into use while programs run.
@@ -525,6 +533,58 @@ impl Runtime {
     #[inline]
     pub fn out_unrecorded(&self) -> MemberSet {
         self.out().minus(MemberSet::from_bits(self.segment().out_recorded.load(Ordering::Acquire)))
+    }
+
+    /// Of members that are out, or about to go out, those of which nobody met an error.
+    pub(crate) fn left_in_order(&self) -> MemberSet {
+        let failed = self.known(self.segment().met_errors.load(Ordering::SeqCst));
+        self.known(self.segment().left_in_order.load(Ordering::SeqCst)).minus(failed)
+    }
+
+    /// Notes that members leave of which nobody met an error.
+    pub(crate) fn note_order(&self, members: MemberSet) {
+        self.segment().left_in_order.fetch_or(members.bits(), Ordering::SeqCst);
+    }
+
+    /// Notes how a member leaves of which nobody met an error: the token that it has got, and when.
+    pub(crate) fn note_leave(&self, slot: units::Slot, token: u64, left_ns: u64) {
+        let [token_word, ns_word] = &self.segment().leaves[slot];
+        ns_word.store(left_ns, Ordering::SeqCst);
+        token_word.store(token, Ordering::SeqCst);
+        self.note_order(MemberSet::EMPTY.with(slot));
+    }
+
+    /// What [`Self::note_leave`] noted of a member: token and time.
+    pub(crate) fn leave(&self, slot: units::Slot) -> Option<(u64, u64)> {
+        let [token, left_ns] = self.segment().leaves[slot].each_ref().map(|word| word.load(Ordering::SeqCst));
+        (self.left_in_order().contains(slot) && token != 0).then_some((token, left_ns))
+    }
+
+    /// Notes that somebody met an error of members, until they come into use anew.
+    pub(crate) fn note_disorder(&self, members: MemberSet) {
+        self.segment().met_errors.fetch_or(members.bits(), Ordering::SeqCst);
+    }
+
+    /// Forgets how members left before: they are in use, or begin to be.
+    pub(crate) fn forget_leaves(&self, members: MemberSet) {
+        members.iter().for_each(|slot| self.segment().leaves[slot][0].store(0, Ordering::SeqCst));
+        self.segment().left_in_order.fetch_and(!members.bits(), Ordering::SeqCst);
+        self.segment().met_errors.fetch_and(!members.bits(), Ordering::SeqCst);
+    }
+
+    /// Whether a process could not mark a file that it changed while a member was out.
+    pub(crate) fn lacks_marks(&self) -> bool {
+        self.segment().marks_missing.load(Ordering::SeqCst) != 0
+    }
+
+    /// Notes whether a process could not mark a file that it changed.
+    pub(crate) fn note_missing_marks(&self, is_missing: bool) {
+        self.segment().marks_missing.store(u32::from(is_missing), Ordering::SeqCst);
+    }
+
+    /// Ends what processes remember of member states.
+    pub(crate) fn begin_epoch(&self) {
+        self.segment().epoch.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Notes that the superblocks have recorded `out`.

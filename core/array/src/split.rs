@@ -5,6 +5,7 @@
 //! the first one was put back from an older copy and used alone. Nothing says whose changes are to be kept, so a start
 //! refuses, and the operator chooses ([`prefer`]).
 
+use crate::changed;
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::judge::inspect_all;
@@ -109,6 +110,8 @@ pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachErro
                 superblock.update_id = update_id;
             } else {
                 superblock.members[own.slot].state = MemberState::Stale;
+                // What it held is not what the others go on with.
+                changed::remove_left(meta).and_then(|()| changed::put_kept(meta, None, own.access)).map_err(failed)?;
                 set_aside.push(finding.path.clone());
             }
             write_copy(meta, &superblock, Superblock::next_copy(copy)).map_err(failed)?;

@@ -213,6 +213,7 @@ impl Array {
     /// programs wait for, so `why` does not ask a device that may not answer.
     #[cold]
     fn fail_for(&self, slot: Slot, why: impl FnOnce() -> Option<String>) -> Result<(), OsError> {
+        self.runtime.note_disorder(MemberSet::EMPTY.with(slot));
         if !self.runtime.add_out(MemberSet::EMPTY.with(slot)).is_empty() && self.runtime.claim_telling(slot) {
             (self.tell.loss)(&self.members[slot], why().as_deref());
         }
@@ -230,6 +231,7 @@ impl Array {
             self.tell_difference(slot, path);
             return Err(OsError::IO);
         }
+        self.runtime.note_disorder(lost);
         if !self.runtime.add_out(lost).is_empty() && self.runtime.claim_telling(slot) {
             (self.tell.lost_name)(&self.members[slot], path);
         }
@@ -243,7 +245,7 @@ impl Array {
             self.members.iter().filter(|member| member.standing == Standing::Leaving).map(|member| member.slot).collect();
         if !leaving.minus(self.runtime.out()).is_empty() {
             settle();
-            self.runtime.let_go(leaving, settle);
+            self.let_members_go(leaving, settle);
         }
     }
 
@@ -254,7 +256,7 @@ impl Array {
     pub fn take_out(&self, slot: Slot, settle: impl Fn()) -> Result<(), OsError> {
         self.runtime.claim_telling(slot);
         settle();
-        self.runtime.let_go(MemberSet::EMPTY.with(slot), settle);
+        self.let_members_go(MemberSet::EMPTY.with(slot), settle);
         if self.is_enough_without(self.runtime.out()) { self.before_change() } else { Ok(()) }
     }
 

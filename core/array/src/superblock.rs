@@ -6,6 +6,7 @@
 
 use crate::Array;
 use crate::access;
+use crate::changed;
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::journal::{New, SaidBy};
@@ -81,8 +82,16 @@ fn prepare_members(
 }
 
 /// The files of `.cxlraid` beside the superblock.
-const TABLES: [&core::ffi::CStr; 5] =
-    [format::INODES_FILE, format::BACKINGS_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
+const TABLES: [&core::ffi::CStr; 8] = [
+    format::INODES_FILE,
+    format::BACKINGS_FILE,
+    format::LANES_FILE,
+    format::NAMES_FILE,
+    format::CHANGED_FILE,
+    format::LEFT_FILE,
+    format::KEPT_FILE,
+    format::JOURNAL_FILE,
+];
 
 /// Takes away what a creation that has failed made on one member, whose directory was empty before.
 fn unmake(root: &OwnedFd, prefixes: &[Vec<u8>]) {
@@ -230,6 +239,7 @@ pub(crate) fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()>
         }
         fs::fsync(&file)?;
     }
+    changed::make(meta, superblock.array_uuid, superblock.member_uuid, superblock.use_count, superblock.access)?;
     fs::fsync(meta)
 }
 
@@ -481,11 +491,13 @@ impl Array {
             if !self.is_enough_without(out) {
                 return Err(OsError::IO);
             }
+            self.record_leaves(self.runtime.out_unrecorded());
             let failed = self.record_out_once(out)?;
             if failed.is_empty() {
                 self.runtime.set_out_recorded(out);
                 return Ok(());
             }
+            self.runtime.note_disorder(failed);
             self.runtime.add_out(failed);
         }
     }
@@ -570,6 +582,7 @@ impl Array {
         if failed.is_empty() {
             return Ok(());
         }
+        self.runtime.note_disorder(failed);
         self.runtime.add_out(failed);
         self.record_out()
     }
@@ -641,6 +654,8 @@ impl Array {
             }
         }
         let update_id = draw_update_id()?;
+        let followed = current.iter().map(|(slot, _)| *slot).collect::<MemberSet>().minus(failed);
+        self.follow_update(followed, newest.as_ref().map_or(0, |newest| newest.update_id), update_id);
         for (slot, (mut superblock, copy)) in current {
             superblock.event_count = event_count;
             superblock.previous_update_id = superblock.update_id;

@@ -3,7 +3,7 @@
 //! The fault that marks exist for: one table of a member is put back from an older copy, and every record in it looks right. Before the first change of each use of the array the tables are marked with
 //! an event count, and only then the superblocks ask for that mark ([`Array::record_use`]); so a crash in between leaves tables with a higher mark than is asked for, never with a lower one.
 
-use crate::member::read_fully;
+use crate::member::{read_fully, read_fully_at};
 use crate::regular::{NOT_A_FILE, open_regular};
 use crate::superblock::{open_new, write_fully};
 use alloc::format;
@@ -15,12 +15,16 @@ use sys::rustix::fs::{AtFlags, OFlags, fdatasync, fstat, fsync, unlinkat};
 use sys::{AsFd as _, OsError, OwnedFd, Result};
 
 /// The tables that are marked: an older one of these says something wrong. An older copy of the lanes costs needless resyncs at most, and an older log of names lacks records that other members have.
-const MARKED: [(TableKind, &CStr); 2] = [(TableKind::Inodes, format::INODES_FILE), (TableKind::Backings, format::BACKINGS_FILE)];
+const MARKED: [(TableKind, &CStr); 3] = [
+    (TableKind::Inodes, format::INODES_FILE),
+    (TableKind::Backings, format::BACKINGS_FILE),
+    (TableKind::Changed, format::CHANGED_FILE),
+];
 
 /// Whether a table may be missing, or empty: an older program made the member without it, and programs that start at once make it.
 #[must_use]
 pub const fn is_optional(kind: TableKind) -> bool {
-    matches!(kind, TableKind::Names | TableKind::Backings)
+    matches!(kind, TableKind::Names | TableKind::Backings | TableKind::Changed)
 }
 
 /// The tables of a member.
@@ -150,6 +154,8 @@ pub(crate) fn mark(meta: &OwnedFd, array: Uuid, least: u64, use_count: u64) -> R
     for (kind, name) in MARKED {
         let file = match open_regular(meta.as_fd(), name, OFlags::RDWR) {
             Err(OsError::NOENT) if is_optional(kind) => continue,
+            // It is not believed without the mark.
+            Err(_) if kind == TableKind::Changed => continue,
             file => file?,
         };
         let mut bytes = [0; TABLE_HEADER_BYTES];
@@ -160,7 +166,7 @@ pub(crate) fn mark(meta: &OwnedFd, array: Uuid, least: u64, use_count: u64) -> R
         }
         let is_current = header.is_some_and(|header| header.is_checked && header.use_count >= least);
         if !is_current && is_optional(kind) {
-            // The next start empties it.
+            // The next start empties it, or it is not believed (`changed`).
             continue;
         }
         let next = TableHeader::next_mark(kind, &bytes[..length], use_count).ok().filter(|_| is_current);
@@ -183,6 +189,21 @@ pub(crate) fn name_itself(meta: &OwnedFd) -> Result<()> {
     put(format::BACKING_CHECK_OFFSET, format::backing_check(0, own, GENERATION));
     write_fully(&file, &record, format::backing_record_offset(0))?;
     fsync(&file)
+}
+
+/// Whether the table of backing files of a member is its own and names itself: that of a member that was copied does not.
+pub(crate) fn names_itself(meta: &OwnedFd, array: Uuid, member: Uuid) -> bool {
+    let Ok(file) = open_regular(meta.as_fd(), format::BACKINGS_FILE, OFlags::RDONLY) else { return false };
+    let (mut header, mut record) = ([0; TABLE_HEADER_BYTES], [0; format::BACKING_RECORD_BYTES]);
+    let are_read = read_fully(&file, &mut header).is_ok_and(|length| length == header.len())
+        && read_fully_at(&file, &mut record, format::backing_record_offset(0)).is_ok_and(|length| length == record.len());
+    let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| record[at + index]));
+    let (named, generation) = (word(format::BACKING_FILE_OFFSET), word(format::BACKING_GENERATION_OFFSET));
+    are_read
+        && TableHeader::decode(TableKind::Backings, &header)
+            .is_ok_and(|header| header.is_checked && header.array_uuid == array && header.member_uuid == member)
+        && word(format::BACKING_CHECK_OFFSET) == format::backing_check(0, named, generation)
+        && fstat(&file).is_ok_and(|own| own.st_ino == named)
 }
 
 /// Gives a member's inode table a header of another version. No part of a header can be overwritten such that each half of it is one, so the new one is durable in a file of its own before: a power cut in between costs

@@ -33,8 +33,13 @@ impl Drop for Home {
 
 /// Three empty directories, m0 to m2, and the configuration of an array of them, which nobody has made yet.
 pub(crate) fn three_members(name: &str, level: Level) -> (Home, Config) {
+    members(name, level, 3)
+}
+
+/// So many empty directories, m0 and on, and the configuration of an array of them, which nobody has made yet.
+pub(crate) fn members(name: &str, level: Level, count: usize) -> (Home, Config) {
     let home = Home::new(name);
-    let members: Vec<PathBuf> = (0..3).map(|slot| home.path(std::format!("m{slot}"))).collect();
+    let members: Vec<PathBuf> = (0..count).map(|slot| home.path(std::format!("m{slot}"))).collect();
     members.iter().for_each(|member| std::fs::create_dir_all(member).unwrap());
     let mounts: Vec<Vec<u8>> = members.into_iter().map(|member| member.into_os_string().into_encoded_bytes()).collect();
     let config = Config::new(level, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();

@@ -30,7 +30,9 @@ pub const fn remedy(standing: Standing) -> &'static str {
         Standing::InSync => "",
         Standing::Missing | Standing::Leaving => "bring it back, or 'cxlraid replace' puts another in its place",
         Standing::Replaced => "put the right directory back, or 'cxlraid rebuild' makes this one anew",
-        Standing::Stale | Standing::Emptied | Standing::Damaged => "'cxlraid rebuild' makes it anew",
+        // Where it cannot be proven what the member lacks, all of it is made anew.
+        Standing::Stale => "'cxlraid re-add' brings it back",
+        Standing::Emptied | Standing::Damaged => "'cxlraid rebuild' makes it anew",
         Standing::Failed => {
             "mend its file system, then 'cxlraid rebuild' makes it anew, or 'cxlraid replace' puts another in its place"
         }

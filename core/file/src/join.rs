@@ -11,7 +11,7 @@
 use crate::files::Files;
 use crate::inode::number_of;
 use crate::nameless::Name;
-use crate::rebuild::NO_BYTES;
+use crate::rebuild::{KeptFiles, NO_BYTES, lacks};
 use alloc::vec::Vec;
 use array::SharedFile;
 use array::runtime::ANSWER_STEP;
@@ -54,12 +54,14 @@ impl Files {
     /// Brings a member into use that is out, was begun while programs ran, and has all names of the others. Its bytes of every file are noted as lost, and
     /// its table of inodes becomes the others'. Files that are open go on without it.
     ///
+    /// A member that comes back keeps the files in `kept` of which no byte changed.
+    ///
     /// The caller has the namespace lock, so no file is made meanwhile, and keeps others from attaching. Programs read and write meanwhile; opening and closing
     /// files waits. If this process dies in here, the member is out as before, or in use like any member that is being rebuilt.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn join(&self, slot: Slot) -> Result<(), Refusal> {
+    pub fn join(&self, slot: Slot, kept: Option<&KeptFiles>) -> Result<(), Refusal> {
         let (array, runtime) = (self.array(), self.array().runtime());
         array.before_change()?;
         runtime.with_open_files(|_| {
@@ -74,7 +76,7 @@ impl Files {
                 .map_err(|error| if error == OsError::BUSY { Refusal::Unbuilt } else { error.into() })?;
             self.make_room_on(slot)?;
             runtime.with_inodes(|_| runtime.begin_joining(slot));
-            let joined = self.join_held(slot);
+            let joined = self.join_held(slot, kept);
             // What was not taken in gets no more stores.
             runtime.end_joining(MemberSet::EMPTY.with(slot));
             joined
@@ -96,7 +98,7 @@ impl Files {
     }
 
     /// The open-files lock is held, and the member is joining.
-    fn join_held(&self, slot: Slot) -> Result<(), Refusal> {
+    fn join_held(&self, slot: Slot, kept: Option<&KeptFiles>) -> Result<(), Refusal> {
         let (array, runtime, table) = (self.array(), self.array().runtime(), self.table());
         let one = MemberSet::EMPTY.with(slot);
         let unreached = runtime.not_reaching(slot);
@@ -112,8 +114,14 @@ impl Files {
         for &(number, _) in &open {
             table.add_resync(array, number, Resync { lost: one, ..NO_BYTES });
         }
+        // Nobody has another file open, so nobody marks one now; who died in the middle of a change is named by a lane.
+        if kept.is_some() {
+            array.mark_under_way(MemberSet::EMPTY);
+        }
+        let marks = kept.map(|_| array.changed_without(slot)).transpose()?;
+        let kept = kept.zip(marks.as_ref());
         self.each_record(|number, record| {
-            if record.size > 0 {
+            if lacks(kept, number, &record) {
                 table.add_resync(array, number, Resync { lost: one, ..NO_BYTES });
             }
             Ok(())

@@ -59,6 +59,6 @@ pub use mapped::Mapped;
 pub use nameless::{Name, orphan_path};
 pub use pieces::Piece;
 pub use privileges::{CAPABILITIES, SET_ID};
-pub use rebuild::{Unbuilt, times_of};
+pub use rebuild::{KeptFiles, Unbuilt, times_of};
 pub use scrub::{Mended, ScrubMode, Scrubbed, Watch};
 pub use table::InodeTable;

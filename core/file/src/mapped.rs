@@ -279,6 +279,7 @@ impl Mapped {
         let array = self.file.files.array();
         array.before_change()?;
         self.record.widen(start, end);
+        array.note_change(self.file.shared(), self.file.number);
         if self.file.stores_into_copy() {
             // What is followed announces itself.
             return Ok(());

@@ -12,8 +12,9 @@
 use crate::files::Files;
 use crate::inode::key;
 use crate::nameless::Name;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use array::Array;
+use array::{Array, Marks};
 use core::sync::atomic::Ordering;
 use format::{
     Attribute, INODE_RECORD_BYTES, InodeRecord, InodeState, Resync, TABLE_HEADER_BYTES, TableKind, inode_record_offset,
@@ -28,6 +29,9 @@ use units::{MemberSet, Slot};
 pub(crate) const NO_BYTES: Resync = Resync { start: u64::MAX, end: 1, lost: MemberSet::EMPTY };
 /// Bytes of a table that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
+
+/// The files that a member which comes back keeps: inode number and generation, and the bytes of the backing file.
+pub type KeptFiles = BTreeMap<(u64, u64), u64>;
 
 /// A file that has bytes on some member that are to be computed from the other members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,17 +115,37 @@ impl Files {
         })
     }
 
-    /// Notes of every file that a member, which is out, has lost its bytes. The caller is alone with the array, and nobody has a file open.
+    /// The bytes that a file's backing file needs, which has `present` bytes on a member that comes back, if it has all that it is to have: nothing has changed the file meanwhile,
+    /// and nothing of it waits.
+    #[must_use]
+    pub fn kept_bytes(&self, present: u64, marks: &Marks, file: Attribute) -> Option<u64> {
+        let record = self.table().load(self.array(), file.inode).ok()??;
+        if record.generation == file.generation { bytes_if_kept(present, marks, file.inode, &record) } else { None }
+    }
+
+    /// Marks every file that a member which comes back does not keep, before anything of it is touched there. If this attempt is cut short, the next one does not take for whole what
+    /// this one has cut, made anew or filled with zeros: that must not depend on what clocks have told. Nobody changes names meanwhile.
+    ///
+    /// # Errors
+    /// `IO` if a file cannot be marked: then nothing that the member has can be told from what it lacks any more.
+    pub fn mark_what_lacks(&self, kept: &KeptFiles, marks: &Marks) -> Result<(), OsError> {
+        self.each_record(|number, record| {
+            let is_left = !lacks(Some((kept, marks)), number, &record) || marks.has(number);
+            if is_left || self.array().mark_changed(number) { Ok(()) } else { Err(OsError::IO) }
+        })
+    }
+
+    /// Notes of every file but those that it keeps that a member, which is out, has lost its bytes. The caller is alone with the array, and nobody has a file open.
     ///
     /// # Errors
     /// As for [`Self::require_loss_borne`]; then nothing is noted.
-    pub fn note_lost_everywhere(&self, slot: Slot) -> Result<(), OsError> {
+    pub fn note_lost_everywhere(&self, slot: Slot, kept: Option<(&KeptFiles, &Marks)>) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
         let lost = MemberSet::EMPTY.with(slot);
         self.require_loss_borne(slot)?;
         array.before_change()?;
         self.each_record(|number, record| {
-            if record.size > 0 {
+            if lacks(kept, number, &record) {
                 table.add_resync(array, number, Resync { lost, ..NO_BYTES });
             }
             Ok(())
@@ -226,6 +250,20 @@ impl Files {
         }
         Ok(())
     }
+}
+
+fn bytes_if_kept(present: u64, marks: &Marks, number: u64, record: &InodeRecord) -> Option<u64> {
+    let wanted = record.geometry().member_bytes(record.size);
+    (record.resync.is_none() && !marks.has(number) && present >= wanted).then_some(wanted)
+}
+
+/// Whether it is to be noted of a file that a member, which comes into use, has lost its bytes.
+pub(crate) fn lacks(kept: Option<(&KeptFiles, &Marks)>, number: u64, record: &InodeRecord) -> bool {
+    let Some((kept, marks)) = kept else { return record.size > 0 };
+    let present = kept.get(&(number, record.generation));
+    // A file that was cut to nothing may have bytes there still.
+    (record.size > 0 || present.is_some_and(|&bytes| bytes > 0))
+        && present.is_none_or(|&bytes| bytes_if_kept(bytes, marks, number, record).is_none())
 }
 
 /// When a file was last read and written.

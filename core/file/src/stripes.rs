@@ -84,16 +84,18 @@ fn lock(shared: &SharedFile, block: u64) -> &StripeLock {
 
 /// The locks of a range, held until dropped.
 pub(crate) struct StripesHeld<'a> {
+    array: &'a Array,
     shared: &'a SharedFile,
+    number: u64,
     mask: u64,
     /// Locks whose last holder died with them: one bit each.
     pub(crate) inherited: u64,
 }
 
 impl<'a> StripesHeld<'a> {
-    /// Waits for the locks in `mask`, in ascending index.
+    /// Waits for the locks in `mask` of the file `number`, in ascending index. If a member is out the file is marked as changed without it.
     #[inline]
-    pub(crate) fn lock(array: &Array, shared: &'a SharedFile, mask: u64) -> Self {
+    pub(crate) fn lock(array: &'a Array, shared: &'a SharedFile, number: u64, mask: u64) -> Self {
         let (me, runtime) = (array.runtime().me(), array.runtime());
         let mut inherited = 0;
         let mut bits = mask;
@@ -104,7 +106,8 @@ impl<'a> StripesHeld<'a> {
             }
             bits &= bits - 1;
         }
-        Self { shared, mask, inherited }
+        array.note_change(shared, number);
+        Self { array, shared, number, mask, inherited }
     }
 }
 
@@ -121,6 +124,8 @@ impl Drop for StripesHeld<'_> {
     fn drop(&mut self) {
         // Non-temporal stores must be visible before the locks are free.
         persist::fence();
+        // A member that went out since may lack what was stored.
+        self.array.note_change(self.shared, self.number);
         let mut bits = self.mask;
         while bits != 0 {
             self.shared.stripes[bits.trailing_zeros() as usize].write_end();

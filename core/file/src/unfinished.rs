@@ -58,7 +58,7 @@ impl Inode {
 
     /// Does as [`Self::lock_stripes`] for several ranges. `mask` is the union of their masks ([`Blocks::mask`]).
     pub(crate) fn lock_masked(&self, mask: u64) -> Result<StripesHeld<'_>, OsError> {
-        let held = StripesHeld::lock(self.files.array(), self.shared(), mask);
+        let held = StripesHeld::lock(self.files.array(), self.shared(), self.number, mask);
         if !self.missed().is_empty() {
             // The process has closed the file as its last act, and a thread of it still works. Others have opened the file
             // anew meanwhile, and use a member that this process does not have the file open on. Who inherited a lock here

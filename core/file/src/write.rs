@@ -262,6 +262,8 @@ impl Inode {
 
     /// Stores a new size on every member and for every process. The size lock is held.
     pub(crate) fn set_size(&self, size: u64) {
+        // Not every change of the size takes stripe locks.
+        self.files.array().note_change(self.shared(), self.number);
         self.files.table().set_size(self.files.array(), self.number, self.generation, size);
         // A process that dies in the middle leaves the size lock to one that gives the copy the size found here. So a
         // file that becomes shorter has its new size before the copy is cut. Otherwise the copy would be made longer

@@ -28,6 +28,7 @@ fn main() -> io::Result<()> {
         .into_iter()
         .chain(inode_tables())
         .chain(backing_tables())
+        .chain(changed_tables())
         .chain(attributes())
         .chain(lane_files())
         .chain(name_logs())
@@ -159,6 +160,31 @@ fn backing_tables() -> Vec<Image> {
     vec![
         ("backings-1.0", [&header_1(TableKind::Backings, 0)[..], &records.concat()].concat()),
         ("backings-2.0", fixture::table(TableKind::Backings).encode().into_iter().chain(checked).collect()),
+    ]
+}
+
+fn changed_tables() -> Vec<Image> {
+    let mut table = vec![0; CHANGED_MARKS_OFFSET as usize + 8];
+    table[..TABLE_HEADER_BYTES].copy_from_slice(&fixture::table(TableKind::Changed).encode());
+    for (slot, leave) in fixture::LEAVES {
+        table[changed_record_offset(slot) as usize..][..CHANGED_RECORD_BYTES].copy_from_slice(&leave.encode(slot));
+    }
+    for (index, update_id) in fixture::UPDATES.into_iter().enumerate() {
+        let record = encode_changed_update(index, update_id);
+        table[changed_update_offset(index) as usize..][..CHANGED_RECORD_BYTES].copy_from_slice(&record);
+    }
+    for mark in 0..4 {
+        let bytes = if mark == 2 { CHANGED } else { unchanged_mark(fixture::ARRAY, fixture::member(1), mark) };
+        table[8192 + 2 * mark..][..2].copy_from_slice(&bytes);
+    }
+    let mut void = table.clone();
+    void[changed_void_offset() as usize..][..CHANGED_RECORD_BYTES].copy_from_slice(&changed_void());
+    let torn = damaged(table.clone(), 4096 + 2 * 32 + 8);
+    vec![
+        ("changed-2.0", table),
+        ("changed-2.0-void", void),
+        ("changed-2.0-torn", torn),
+        ("kept-1", fixture::KEPT.encode().to_vec()),
     ]
 }
 

@@ -13,6 +13,7 @@
 
 mod attribute;
 mod backing;
+mod changed;
 mod checksum;
 #[cfg(test)]
 mod documented;
@@ -29,6 +30,12 @@ pub use attribute::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute, AttributeError};
 pub use backing::{
     BACKING_CHECK_OFFSET, BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, backing_check,
     backing_record_offset, is_sound_backing,
+};
+pub use changed::{
+    CHANGED, CHANGED_FILE_BYTES, CHANGED_MARK_BYTES, CHANGED_MARK_COUNT, CHANGED_MARKS_OFFSET, CHANGED_RECORD_BYTES,
+    CHANGED_RECORDS_END, CHANGED_UPDATE_COUNT, KEPT_BYTES, Kept, LEFT_BYTES, Leave, changed_mark, changed_record_offset,
+    changed_update_offset, changed_void, changed_void_offset, decode_changed_update, decode_left, encode_changed_update,
+    encode_left, is_changed_void, is_sound_changed_record, is_sound_mark, unchanged_mark,
 };
 pub use inode::{
     CHECKSUM_OFFSET, CONSTANT, FLAG_DOUBTFUL, FLAG_HOLES, FLAG_MAPPED, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET,
@@ -68,6 +75,12 @@ pub const INODES_HEADER_FILE: &core::ffi::CStr = c"inodes.header";
 pub const NAMES_FILE: &core::ffi::CStr = c"names";
 /// The table of backing files' name within [`DIRECTORY`].
 pub const BACKINGS_FILE: &core::ffi::CStr = c"backings";
+/// The name within [`DIRECTORY`] of the table of files that changed while a member was out.
+pub const CHANGED_FILE: &core::ffi::CStr = c"changed";
+/// The name within [`DIRECTORY`] of what says that a member which is made anew keeps its files.
+pub const KEPT_FILE: &core::ffi::CStr = c"kept";
+/// The name within [`DIRECTORY`] of the token that a member has got as it left in order.
+pub const LEFT_FILE: &core::ffi::CStr = c"left";
 /// The lanes' name within [`DIRECTORY`].
 pub const LANES_FILE: &core::ffi::CStr = c"lanes";
 

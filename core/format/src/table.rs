@@ -1,5 +1,5 @@
-//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes`, `.cxlraid/names` and
-//! `.cxlraid/backings`: what kind of table follows, and which array and member it belongs to.
+//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes`, `.cxlraid/names`, `.cxlraid/backings`
+//! and `.cxlraid/changed`: what kind of table follows, and which array and member it belongs to.
 //!
 //! That part of the header is written once, when the file is created. Two marks follow, which say
 //! in which use of the array the table was last in use. They are overwritten in turn, so that a
@@ -10,7 +10,9 @@
 
 use crate::checksum::crc32c;
 use crate::lane::words_checksum;
-use crate::{BACKING_RECORD_BYTES, INODE_RECORD_BYTES, LANE_RECORD_BYTES, NAME_RECORD_ALIGN, Uuid, Version};
+use crate::{
+    BACKING_RECORD_BYTES, CHANGED_RECORD_BYTES, INODE_RECORD_BYTES, LANE_RECORD_BYTES, NAME_RECORD_ALIGN, Uuid, Version,
+};
 use core::fmt;
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -61,6 +63,8 @@ pub enum TableKind {
     Names,
     /// `.cxlraid/backings`.
     Backings,
+    /// `.cxlraid/changed`.
+    Changed,
 }
 
 impl TableKind {
@@ -70,6 +74,7 @@ impl TableKind {
             Self::Lanes => *b"CXLRLAN\0",
             Self::Names => *b"CXLRNAM\0",
             Self::Backings => *b"CXLRBAK\0",
+            Self::Changed => *b"CXLRCHA\0",
         }
     }
 
@@ -88,6 +93,7 @@ impl TableKind {
             Self::Lanes => LANE_RECORD_BYTES,
             Self::Names => NAME_RECORD_ALIGN,
             Self::Backings => BACKING_RECORD_BYTES,
+            Self::Changed => CHANGED_RECORD_BYTES,
         }
     }
 
@@ -107,6 +113,7 @@ impl fmt::Display for TableKind {
             Self::Lanes => "lane file",
             Self::Names => "log of names",
             Self::Backings => "table of backing files",
+            Self::Changed => "table of changed files",
         })
     }
 }
@@ -328,5 +335,6 @@ mod tests {
         assert_header_documented!("names.md");
         assert_header_documented!("lanes.md");
         assert_header_documented!("backings.md");
+        assert_header_documented!("changed.md");
     }
 }

@@ -5,21 +5,37 @@
 //! empty; their bytes are noted as lost (`file::Files::note_lost_everywhere`), and computed later
 //! from the other members. The process is alone with the array ([`fill`]), or programs use the array
 //! and the member joins ([`begin`], [`Joiner`]).
+//!
+//! A member that is proven to be the one that left ([`array::Array::prove`]) may keep its files ([`Files`]): then its tree is
+//! compared with the others' instead of being emptied, and files of which bytes changed while it was away are noted as lost.
 
 use crate::Namespace;
 use crate::change::link_on;
 use crate::everywhere::On;
-use crate::located::{Located, names_in};
-use crate::recover::{Item, Tree};
+use crate::located::{Located, names_in, open_below};
+use crate::recover::{ASIDE, Item, Tree, key};
 use crate::resolve::join;
-use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use array::{Array, AttachError, Config};
-use file::{Files, Refusal};
-use sys::rustix::fs::{AtFlags, FileType, syncfs, unlinkat, utimensat};
+use array::{Array, AttachError, Config, Marks, Unproven};
+use file::{Files, KeptFiles, Refusal};
+use format::{Attribute, Kept};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timestamps, ftruncate, syncfs, unlinkat, utimensat};
 use sys::{AsFd, OsError, Result};
-use units::Slot;
+use units::{MemberSet, Slot};
+
+const NANOSECONDS: u64 = 1_000_000_000;
+
+/// What a member that comes back has of the array.
+struct Old {
+    /// The files of which it has all bytes.
+    files: KeptFiles,
+    marks: Marks,
+    tree: Tree,
+    /// The files of which there are several on it, so that their names are to be made anew.
+    split: BTreeSet<(u64, u64)>,
+}
 
 /// Why a member could not be made anew. Its state is as before.
 #[derive(Debug, thiserror::Error)]
@@ -52,22 +68,37 @@ pub enum FillError {
     Os(OsError),
 }
 
+/// What becomes of the files that lie in the directory of a member that is made anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// They are given up.
+    Anew,
+    /// Those of which nothing changed while the member was away are kept, if the member is proven to be the one that left.
+    Kept,
+}
+
+impl Content {
+    fn proven(self, array: &Array, slot: Slot) -> Option<Kept> {
+        if self == Self::Kept { array.prove(slot).ok() } else { None }
+    }
+}
+
 /// Makes a member that is out anew in its directory, with all names and nothing of the files' bytes, which are computed by those who open the files from then on. Programs that start
 /// meanwhile wait.
 ///
 /// # Errors
 /// [`FillError`]. The member is out as before, and whoever tries again begins anew.
-pub fn fill(config: &Config, slot: Slot) -> core::result::Result<(), FillError> {
+pub fn fill(config: &Config, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
     require_loss_borne(config, slot)?;
     let held = hold(config)?;
-    let begun = held.begin_member(slot);
+    let begun = held.begin_member(slot, content.proven(&held, slot));
     held.runtime().detach();
     held.let_in();
     begun?;
     let array = hold(config)?;
     array.runtime().note_deaths();
     let files = Files::new(array).map_err(FillError::Os)?;
-    let filled = fill_held(files, slot);
+    let filled = fill_held(files, slot, content);
     // What this process has open stays open, and must not keep others from the members.
     files.detach();
     files.array().let_in();
@@ -106,24 +137,39 @@ impl From<Refusal> for FillError {
 ///
 /// # Errors
 /// [`FillError`]; `InUse` for an array with a journal, of which a member can only be made anew while no program uses it.
-pub fn begin(config: &Config, slot: Slot) -> core::result::Result<(), FillError> {
+pub fn begin(config: &Config, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
     let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
     let array = files.array();
     let begun = match files.require_loss_borne(slot) {
         _ if array.journal().is_some() => Err(FillError::InUse),
         // What its directory holds is given up with its old beginning.
         Err(OsError::BUSY) => Err(FillError::Unbuilt),
-        borne => borne.map_err(FillError::Os).and_then(|()| array.begin_member_in_use(slot).map_err(FillError::from)),
+        borne => borne
+            .map_err(FillError::Os)
+            .and_then(|()| array.begin_member_in_use(slot, content.proven(array, slot)).map_err(FillError::from)),
     };
     files.detach();
     array.abandon();
     begun
 }
 
+/// Asks whether a member that is out can keep its files ([`Content::Kept`]). Nothing is changed on it.
+///
+/// # Errors
+/// [`FillError`] if the array cannot be attached.
+pub fn prove(config: &Config, slot: Slot) -> core::result::Result<core::result::Result<(), Unproven>, FillError> {
+    let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
+    let proven = files.array().prove(slot).map(|_| ());
+    files.detach();
+    files.array().abandon();
+    Ok(proven)
+}
+
 /// A process that brings a member into use which was begun while programs run ([`begin`]).
 pub struct Joiner {
     names: Namespace,
     slot: Slot,
+    content: Content,
 }
 
 impl Joiner {
@@ -131,9 +177,9 @@ impl Joiner {
     ///
     /// # Errors
     /// [`FillError`].
-    pub fn new(config: &Config, slot: Slot) -> core::result::Result<Self, FillError> {
+    pub fn new(config: &Config, slot: Slot, content: Content) -> core::result::Result<Self, FillError> {
         let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
-        Ok(Self { names: Namespace::new(files).map_err(FillError::Os)?, slot })
+        Ok(Self { names: Namespace::new(files).map_err(FillError::Os)?, slot, content })
     }
 
     /// Whether the member is there as it was begun last.
@@ -162,7 +208,7 @@ impl Joiner {
         if !unreached.is_empty() {
             return Err(FillError::Unreached(unreached));
         }
-        self.names.join_member(self.slot)
+        self.names.join_member(self.slot, self.content)
     }
 
     /// Leaves the array.
@@ -183,12 +229,14 @@ fn hold(config: &Config) -> core::result::Result<Array, FillError> {
     Err(FillError::InUse)
 }
 
-fn fill_held(files: &'static Files, slot: Slot) -> core::result::Result<(), FillError> {
+fn fill_held(files: &'static Files, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
     if !files.waiting_records().is_empty() {
         return Err(FillError::Waiting);
     }
     let names = Namespace::new(files).map_err(FillError::Os)?;
-    names.fill_member(slot).map_err(|error| if error == OsError::BUSY { FillError::Unbuilt } else { FillError::Os(error) })?;
+    names
+        .fill_member(slot, content)
+        .map_err(|error| if error == OsError::BUSY { FillError::Unbuilt } else { FillError::Os(error) })?;
     files.array().finish_member(slot).map_err(FillError::Os)
 }
 
@@ -206,13 +254,14 @@ impl Namespace {
     ///
     /// # Errors
     /// `BUSY` if some file does not bear that loss besides what it waits for on other members; `AGAIN` if somebody changes names on a member past the array meanwhile; otherwise what the kernel says of the member.
-    fn fill_member(&self, slot: Slot) -> Result<()> {
+    fn fill_member(&self, slot: Slot, content: Content) -> Result<()> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|_| {
             let reference = self.reference_that_lacks_nothing(self.array().first_in_use()?)?;
             self.array().before_change()?;
-            self.files().note_lost_everywhere(slot)?;
-            self.empty_member(slot)?;
+            let old = self.what_is_kept(slot, content)?;
+            self.files().note_lost_everywhere(slot, old.as_ref().map(|old| (&old.files, &old.marks)))?;
+            self.clear_member(slot, old.as_ref())?;
             self.files().copy_tables_to(slot)?;
             for prefix in &self.array().config().prefixes {
                 self.array().make_directories_on(slot, prefix)?;
@@ -220,12 +269,13 @@ impl Namespace {
             if !self.restructuring(|| self.recover_member(slot, reference, &[]))? {
                 return Err(OsError::AGAIN);
             }
+            old.iter().for_each(|old| self.learn_kept(slot, old));
             self.finish_names(slot, reference)
         })
     }
 
     /// Does what [`Self::fill_member`] does while programs use the array, and brings the member into use.
-    fn join_member(&self, slot: Slot) -> core::result::Result<(), FillError> {
+    fn join_member(&self, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
         let mut refusal = None;
         let joined = self.locked(|whole| {
             whole?;
@@ -237,7 +287,8 @@ impl Namespace {
                 refusal = Some(refused);
                 return Ok(());
             }
-            self.empty_member(slot)?;
+            let old = self.what_is_kept(slot, content)?;
+            self.clear_member(slot, old.as_ref())?;
             self.files().copy_name_log(reference, slot)?;
             for prefix in &self.array().config().prefixes {
                 self.array().make_directories_on(slot, prefix)?;
@@ -246,11 +297,16 @@ impl Namespace {
             if !self.recover_member(slot, reference, &[])? {
                 return Err(OsError::AGAIN);
             }
+            old.iter().for_each(|old| self.learn_kept(slot, old));
             self.finish_names(slot, reference)?;
             self.copy_orphans(slot, reference)?;
             // Most of it is durable before anybody waits for that with a file to be opened.
             syncfs(self.root(slot)?)?;
-            refusal = self.array().while_nobody_attaches(|| self.files().join(slot)).unwrap_or(Err(Refusal::Busy)).err();
+            refusal = self
+                .array()
+                .while_nobody_attaches(|| self.files().join(slot, old.as_ref().map(|old| &old.files)))
+                .unwrap_or(Err(Refusal::Busy))
+                .err();
             Ok(())
         });
         match (joined, refusal) {
@@ -277,11 +333,8 @@ impl Namespace {
     /// Gives a member the files that are open and have lost their last name: empty ones.
     fn copy_orphans(&self, slot: Slot, reference: Slot) -> Result<()> {
         let directory = format::DIRECTORY.to_bytes();
-        for name in names_in(self.root(slot)?, directory)? {
-            if name.starts_with(format::ORPHAN_PREFIX.as_bytes()) || name.starts_with(crate::recover::ASIDE) {
-                unlinkat(self.root(slot)?, join(directory, &name), AtFlags::empty())?;
-            }
-        }
+        self.remove_own(slot, format::ORPHAN_PREFIX.as_bytes())?;
+        self.remove_own(slot, ASIDE)?;
         for name in names_in(self.root(reference)?, directory)? {
             if !name.starts_with(format::ORPHAN_PREFIX.as_bytes()) {
                 continue;
@@ -297,6 +350,85 @@ impl Namespace {
             self.make_stub(&On { slot, root: self.root(slot)?, first: false, afresh: true }, &relative, &stat, attribute)?;
         }
         Ok(())
+    }
+
+    /// What a member which is out has of the array as it was when it left; None if that is given up.
+    ///
+    /// Whoever changes a file by hand changes the time that the kernel keeps of that (ctime), which is set with the clock alone. So what has no
+    /// earlier one than the member's leave is not kept: a clock of the kernel may stand for some milliseconds. Two files that say that they are the same one are not kept either.
+    fn what_is_kept(&self, slot: Slot, content: Content) -> Result<Option<Old>> {
+        let Some(proven) = content.proven(self.array(), slot) else { return Ok(None) };
+        // Of a process that died with a lock its lane tells until somebody inherits that.
+        self.array().mark_under_way(MemberSet::EMPTY);
+        let marks = self.array().changed_without(slot)?;
+        if !marks.is_since(&proven) {
+            return Ok(None);
+        }
+        let tree = self.tree(slot)?;
+        let mut places: BTreeMap<(u64, u64), [u64; 2]> = BTreeMap::new();
+        let (mut refused, mut split) = (BTreeSet::new(), BTreeSet::new());
+        for (attribute, stat) in tree.values().filter_map(file_of) {
+            let place = [stat.st_dev, stat.st_ino];
+            let changed_ns = (stat.st_ctime as u64).saturating_mul(NANOSECONDS).saturating_add(stat.st_ctime_nsec);
+            if *places.entry(key(attribute)).or_insert(place) != place {
+                split.insert(key(attribute));
+            }
+            if changed_ns >= proven.left_ns {
+                refused.insert(key(attribute));
+            }
+        }
+        refused.extend(&split);
+        let mut files = KeptFiles::new();
+        for (attribute, stat) in tree.values().filter_map(file_of).filter(|(attribute, _)| !refused.contains(&key(*attribute))) {
+            if self.files().kept_bytes(stat.st_size as u64, &marks, attribute).is_some() {
+                files.insert(key(attribute), stat.st_size as u64);
+            }
+        }
+        self.files().mark_what_lacks(&files, &marks)?;
+        Ok(Some(Old { files, marks, tree, split }))
+    }
+
+    /// Prepares what a member has of the array for being made like the others': of `old` files of which it has not all bytes are cut to nothing, and
+    /// those that are longer than their bytes need to these; without it all is removed.
+    fn clear_member(&self, slot: Slot, old: Option<&Old>) -> Result<()> {
+        let Some(old) = old else { return self.empty_member(slot) };
+        let root = self.root(slot)?;
+        for (path, item) in &old.tree {
+            let is_split = || file_of(item).is_some_and(|(attribute, _)| old.split.contains(&key(attribute)));
+            // Which names of a symlink or a pipe are one thing is seen when all of them are made anew.
+            if !item.is_file() && item.kind != FileType::Directory || is_split() {
+                let at = Located::below(root.as_fd(), &path[1..])?;
+                unlinkat(at.directory(), at.name(), AtFlags::empty())?;
+                continue;
+            }
+            let Some((attribute, stat)) = file_of(item) else { continue };
+            let kept = old.files.get(&key(attribute)).and_then(|&bytes| self.files().kept_bytes(bytes, &old.marks, attribute));
+            let wanted = kept.unwrap_or(0);
+            if stat.st_size as u64 != wanted {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+                ftruncate(open_below(root, &path[1..], flags, Mode::empty())?, wanted)?;
+            }
+        }
+        // What another attempt has set aside is made anew.
+        self.remove_own(slot, ASIDE)
+    }
+
+    /// Removes the files in a member's `.cxlraid` whose names begin so.
+    fn remove_own(&self, slot: Slot, prefix: &[u8]) -> Result<()> {
+        let directory = format::DIRECTORY.to_bytes();
+        for name in names_in(self.root(slot)?, directory)? {
+            if name.starts_with(prefix) {
+                unlinkat(self.root(slot)?, join(directory, &name), AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes which backing files those are that a member keeps: its table of them is new.
+    fn learn_kept(&self, slot: Slot, old: &Old) {
+        for (attribute, stat) in old.tree.values().filter_map(file_of).filter(|(file, _)| old.files.contains_key(&key(*file))) {
+            self.files().learn_backing(slot, attribute, stat.st_ino);
+        }
     }
 
     /// Removes everything on a member that belongs to the array, but for what lies in `.cxlraid`.
@@ -338,7 +470,12 @@ impl Namespace {
         // What is in a directory comes before the directory, although nothing here changes a directory's times.
         for (path, item) in wanted.iter().rev() {
             let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
-            match utimensat(at.directory(), at.name(), &file::times_of(&item.stat), AtFlags::SYMLINK_NOFOLLOW) {
+            let wanted_times = file::times_of(&item.stat);
+            // What is as it was keeps the time at which the kernel says that it changed.
+            if at.stat().is_ok_and(|stat| are_times(&file::times_of(&stat), &wanted_times)) {
+                continue;
+            }
+            match utimensat(at.directory(), at.name(), &wanted_times, AtFlags::SYMLINK_NOFOLLOW) {
                 // A file that other hands have put there is not on this member.
                 Err(OsError::NOENT) if item.kind == FileType::RegularFile && item.attribute.is_none() => {}
                 result => result?,
@@ -346,4 +483,16 @@ impl Namespace {
         }
         Ok(())
     }
+}
+
+const fn are_times(one: &Timestamps, other: &Timestamps) -> bool {
+    one.last_access.tv_sec == other.last_access.tv_sec
+        && one.last_access.tv_nsec == other.last_access.tv_nsec
+        && one.last_modification.tv_sec == other.last_modification.tv_sec
+        && one.last_modification.tv_nsec == other.last_modification.tv_nsec
+}
+
+/// The array's file that an item is a name of.
+fn file_of(item: &Item) -> Option<(Attribute, &Stat)> {
+    item.attribute.filter(|_| item.is_file()).map(|attribute| (attribute, &item.stat))
 }

@@ -70,7 +70,7 @@ pub use backing::is_backing;
 pub use change::HostPair;
 pub use deep::{current_directory, told_ancestor};
 pub use descriptor::{DELETED, link};
-pub use fill::{FillError, Joiner, begin, fill};
+pub use fill::{Content, FillError, Joiner, begin, fill, prove};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};
 pub use path::ProgramPath;
 pub use resolve::without_slashes;

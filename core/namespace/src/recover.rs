@@ -66,7 +66,7 @@ impl Item {
     }
 }
 
-fn key(attribute: Attribute) -> (u64, u64) {
+pub(crate) const fn key(attribute: Attribute) -> (u64, u64) {
     (attribute.inode, attribute.generation)
 }
 

@@ -402,7 +402,7 @@ fn a_member_is_not_made_anew_from_one_that_has_lost_names() {
     array.namespace.files().detach();
     array.namespace.files().array().abandon();
     fs::remove_file(array.segment()).unwrap();
-    cxlraid_namespace::fill(&array.config, 2).unwrap();
+    cxlraid_namespace::fill(&array.config, 2, cxlraid_namespace::Content::Anew).unwrap();
     array.restart();
     assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0));
     assert_eq!(content(array.namespace, "/data/d/f"), [7; 20_000]);

@@ -5,12 +5,12 @@ mod common;
 use array::AttachError;
 use common::changes::{assert_contents, change};
 use common::*;
-use cxlraid_namespace::{FillError, OFlags, fill};
+use cxlraid_namespace::{Content, FillError, OFlags, fill};
 use layout::Level;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use units::MemberSet;
 
 /// How a member was lost, and what lies in its place now.
@@ -111,7 +111,7 @@ fn a_lost_member_is_made_anew(level: Level, member_count: usize, bears: u32) {
         for slot in 0..member_count {
             let mut filled = Filled::new(level, member_count, 7919 * (slot as u64 + 1) + round as u64);
             filled.lose(slot, loss);
-            fill(&filled.array.config, slot).unwrap_or_else(|error| panic!("{level:?} {slot} {loss:?}: {error}"));
+            fill(&filled.array.config, slot, Content::Anew).unwrap_or_else(|error| panic!("{level:?} {slot} {loss:?}: {error}"));
             filled.array.restart();
             let files = filled.array.namespace.files();
             assert!(files.array().runtime().out().is_empty(), "{level:?} {slot} {loss:?}");
@@ -159,7 +159,7 @@ fn on_raid_10() {
 fn a_second_member_that_is_lost_before_the_first_is_rebuilt_is_not_given_up() {
     let mut filled = Filled::new(Level::Raid5, 3, 5);
     filled.lose(1, Loss::Replaced);
-    fill(&filled.array.config, 1).unwrap();
+    fill(&filled.array.config, 1, Content::Anew).unwrap();
     // Nothing has been computed yet, and another member is missing at the next start: it has what the rebuild needs, and must not become stale.
     let aside = filled.array.home.path().join("second");
     fs::rename(&filled.array.members[2], &aside).unwrap();
@@ -167,7 +167,7 @@ fn a_second_member_that_is_lost_before_the_first_is_rebuilt_is_not_given_up() {
     assert!(matches!(refused, AttachError::TooManyOut { .. }), "{refused}");
     assert!(refused.to_string().contains("m1 rebuilding") && refused.to_string().contains("m2 missing"), "{refused}");
     fs::create_dir(&filled.array.members[2]).unwrap();
-    let refused = fill(&filled.array.config, 2).unwrap_err();
+    let refused = fill(&filled.array.config, 2, Content::Anew).unwrap_err();
     assert!(matches!(refused, FillError::Attach(AttachError::TooManyOut { .. })), "{refused}");
     // The operator finds the device again: nothing is lost.
     fs::remove_dir(&filled.array.members[2]).unwrap();
@@ -188,7 +188,7 @@ fn a_member_that_failed_while_another_was_out_is_stale_and_was_not_used_apart() 
     filled.lose(2, Loss::Stale);
     filled.lose(0, Loss::Stale);
     // The superblock of the first member still says that the third is out. The third is made anew, with another UUID.
-    fill(&filled.array.config, 2).unwrap();
+    fill(&filled.array.config, 2, Content::Anew).unwrap();
     filled.array.restart();
     assert_eq!(filled.array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0));
     assert_contents(&filled.array, &filled.contents);
@@ -197,12 +197,54 @@ fn a_member_that_failed_while_another_was_out_is_stale_and_was_not_used_apart() 
     assert_contents(&filled.array, &filled.contents);
 }
 
+/// What an attempt to bring a member back has not kept has a mark from then on: the next attempt must not take for whole what this one has cut or made anew, whatever a clock says.
+#[test]
+fn what_an_attempt_did_not_keep_is_marked() {
+    let mut filled = Filled::new(Level::Raid5, 3, 77);
+    let (slot, members) = (2, filled.array.members.clone());
+    filled.array.namespace.files().array().take_out(slot, || ()).unwrap();
+    filled.end();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let number_of = |path: &Path| {
+        let mut attribute = [0; format::ATTRIBUTE_BYTES];
+        sys::rustix::fs::getxattr(members[0].join(path), format::ATTRIBUTE_NAME, &mut attribute[..]).ok()?;
+        Some(format::Attribute::decode(&attribute).ok()?.inode)
+    };
+    let marked = |member: &Path| -> BTreeSet<u64> {
+        let table = fs::read(member.join(".cxlraid/changed")).unwrap();
+        let marks = table[format::CHANGED_MARKS_OFFSET as usize..].as_chunks().0.iter();
+        (0..).zip(marks).filter(|(_, mark)| **mark == format::CHANGED).map(|(number, _)| number).collect()
+    };
+    // What lanes name may have been under way.
+    let mut expected = marked(&members[0]);
+    let is_kept = |path: &PathBuf| {
+        members[slot].join(path).metadata().is_ok_and(|file| file.is_file() && file.len() > 8)
+            && number_of(path).is_some_and(|number| !expected.contains(&number))
+    };
+    let by_hand = tree(&members[slot]).into_keys().find(is_kept).unwrap();
+    let file = fs::File::options().write(true).open(members[slot].join(&by_hand)).unwrap();
+    file.write_all_at(b"by hand", 1).unwrap();
+    let number = number_of(&by_hand).unwrap();
+    expected.insert(number);
+    // The command that computes what is lost does not come any more.
+    fill(&filled.array.config, slot, Content::Kept).unwrap();
+    for member in &members[..slot] {
+        assert_eq!(marked(member), expected, "{}", member.display());
+    }
+    filled.array.restart();
+    let waits: BTreeSet<_> = filled.array.namespace.files().unbuilt().unwrap().iter().map(|file| file.attribute.inode).collect();
+    assert!(waits.contains(&number) && waits.is_subset(&expected), "{waits:?} {expected:?}");
+    filled.open_all();
+    assert_contents(&filled.array, &filled.contents);
+    filled.assert_bears(MemberSet::EMPTY.with(0));
+}
+
 /// Makes a member anew when nothing waits on another.
 fn fill_at_rest(filled: &mut Filled, slot: usize) {
     filled.array.namespace.files().detach();
     filled.array.namespace.files().array().abandon();
     fs::remove_file(filled.array.segment()).unwrap();
-    fill(&filled.array.config, slot).unwrap();
+    fill(&filled.array.config, slot, Content::Anew).unwrap();
     filled.array.restart();
     assert!(filled.array.namespace.files().array().runtime().out().is_empty());
 }
@@ -212,8 +254,8 @@ fn of_two_lost_members_one_is_made_anew_after_the_other() {
     let mut filled = Filled::new(Level::Raid6, 4, 77);
     filled.lose(0, Loss::Stale);
     filled.lose(2, Loss::Replaced);
-    fill(&filled.array.config, 0).unwrap();
-    fill(&filled.array.config, 2).unwrap();
+    fill(&filled.array.config, 0, Content::Anew).unwrap();
+    fill(&filled.array.config, 2, Content::Anew).unwrap();
     filled.array.restart();
     assert_contents(&filled.array, &filled.contents);
     filled.open_all();
@@ -239,7 +281,7 @@ fn a_member_that_does_not_come_back_after_all_costs_no_file_anything() {
         record.flags & format::FLAG_DOUBTFUL != 0
     };
     // A rebuild comes as far as this, and then the new device fails.
-    files.note_lost_everywhere(1).unwrap();
+    files.note_lost_everywhere(1, None).unwrap();
     let noted = files.unbuilt().unwrap();
     let before: Vec<bool> = noted.iter().map(is_doubtful).collect();
     assert!(before.contains(&false), "all {} files are doubtful before", before.len());
@@ -272,7 +314,7 @@ fn a_stale_member_that_a_file_needs_is_not_wiped() {
     let member = filled.array.members[2].clone();
     let seen = || (tree(&member), fs::read(member.join(".cxlraid/superblock")).unwrap());
     let before = seen();
-    let refused = fill(&filled.array.config, 2).unwrap_err();
+    let refused = fill(&filled.array.config, 2, Content::Anew).unwrap_err();
     assert!(matches!(refused, FillError::Unbuilt), "{refused}");
     assert!(before == seen(), "the member was changed");
 }
@@ -283,16 +325,16 @@ fn directories_of_others_are_refused_and_not_changed() {
     filled.lose(1, Loss::Replaced);
     let member = filled.array.members[1].clone();
     fs::write(member.join("somebody's"), "data").unwrap();
-    let refused = fill(&filled.array.config, 1).unwrap_err();
+    let refused = fill(&filled.array.config, 1, Content::Anew).unwrap_err();
     assert!(matches!(refused, FillError::Attach(AttachError::NotEmpty { .. })), "{refused}");
     assert_eq!(fs::read(member.join("somebody's")).unwrap(), b"data");
     assert!(!member.join(".cxlraid").exists());
-    let refused = fill(&filled.array.config, 0).unwrap_err();
+    let refused = fill(&filled.array.config, 0, Content::Anew).unwrap_err();
     assert!(matches!(refused, FillError::Attach(AttachError::InSync { .. })), "{refused}");
     let _ = fs::remove_file(filled.array.segment());
     // While a program uses the array.
     filled.array.restart();
-    let refused = fill(&filled.array.config, 1).unwrap_err();
+    let refused = fill(&filled.array.config, 1, Content::Anew).unwrap_err();
     assert!(matches!(refused, FillError::InUse | FillError::Attach(_)), "{refused}");
 }
 
@@ -318,7 +360,7 @@ fn names_deeper_than_a_path_may_be_come_to_a_new_member() {
     fs::create_dir(&array.members[2]).unwrap();
     array.namespace.files().detach();
     array.namespace.files().array().abandon();
-    fill(&array.config, 2).unwrap();
+    fill(&array.config, 2, Content::Anew).unwrap();
     array.namespace = array.attach_keeping(file::Keep::NOTHING);
     let names = array.namespace;
     let deep_file = format!("{moved}{}/file", &below["/data/below".len()..]);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use cxlraid_namespace::{FillError, Joiner, Namespace, Node, OFlags, Opened, RenameFlags, XattrFlags, begin};
+use cxlraid_namespace::{Content, FillError, Joiner, Namespace, Node, OFlags, Opened, RenameFlags, XattrFlags, begin};
 use dax::Access;
 use file::{Files, Keep};
 use layout::Level;
@@ -37,14 +37,14 @@ fn with_lost(level: Level, member_count: usize, slot: usize) -> TestArray {
 
 /// Begins the member, and has the program started again.
 fn begun(array: &mut TestArray, slot: usize) {
-    begin(&array.config, slot).unwrap();
+    begin(&array.config, slot, Content::Anew).unwrap();
     let before = array.namespace;
     array.namespace = array.attach_keeping(Keep::NOTHING);
     end(before);
 }
 
 fn join(array: &TestArray, slot: usize) -> Result<(), FillError> {
-    let joiner = Joiner::new(&array.config, slot).unwrap();
+    let joiner = Joiner::new(&array.config, slot, Content::Anew).unwrap();
     assert!(joiner.reaches());
     let joined = joiner.join();
     joiner.end();
@@ -122,7 +122,7 @@ fn a_process_from_before_is_waited_for_and_files_that_are_open_go_on_without_the
     for (level, count, slot) in SHAPES {
         println!("RAID {level}, member {slot} of {count}");
         let mut array = with_lost(level, count, slot);
-        begin(&array.config, slot).unwrap();
+        begin(&array.config, slot, Content::Anew).unwrap();
         assert!(matches!(join(&array, slot), Err(FillError::Unreached(pids)) if pids == [std::process::id()]));
         let before = array.namespace;
         array.namespace = array.attach_keeping(Keep::NOTHING);
@@ -266,7 +266,7 @@ fn a_member_that_joined_and_fails_is_stale() {
 fn a_process_that_turns_up_without_reaching_the_member_takes_it_out() {
     let mut array = with_lost(Level::Raid5, 3, 1);
     let before = array.namespace;
-    begin(&array.config, 1).unwrap();
+    begin(&array.config, 1, Content::Anew).unwrap();
     array.namespace = array.attach_keeping(Keep::NOTHING);
     before.files().array().runtime().detach();
     join(&array, 1).unwrap();

@@ -152,6 +152,7 @@ fn mend_tables(files: &ArrayFiles, look: impl FnOnce() -> Vec<Fault>) -> Vec<Fau
     let _ = core.mend_records();
     let _ = files.names().equalise_log();
     let _ = core.array().renew_superblocks();
+    let _ = core.array().mend_changed();
     look()
 }
 

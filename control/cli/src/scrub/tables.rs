@@ -6,9 +6,11 @@
 
 use crate::inspect::open_regular;
 use format::{
-    BACKING_RECORD_BYTES, COPY_BYTES, INODE_RECORD_BYTES, InodeState, JOURNAL_HEADER_BYTES, JOURNAL_LANE_HEAD_BYTES,
-    JOURNAL_RECORD_BYTES, JournalHeader, JournalRecord, LANE_COUNT, LANE_RECORD_BYTES, LaneRecord, NAMES_RING_BYTES,
-    STATE_OFFSET, SUPERBLOCK_BYTES, Sound, Superblock, TABLE_HEADER_BYTES, TableHeader, TableKind, Uuid, is_sound_backing,
+    BACKING_RECORD_BYTES, CHANGED_FILE_BYTES, CHANGED_MARK_BYTES, CHANGED_MARK_COUNT, CHANGED_MARKS_OFFSET, CHANGED_RECORD_BYTES,
+    CHANGED_RECORDS_END, CHANGED_UPDATE_COUNT, COPY_BYTES, INODE_RECORD_BYTES, InodeState, JOURNAL_HEADER_BYTES,
+    JOURNAL_LANE_HEAD_BYTES, JOURNAL_RECORD_BYTES, JournalHeader, JournalRecord, KEPT_BYTES, Kept, LANE_COUNT, LANE_RECORD_BYTES,
+    LEFT_BYTES, LaneRecord, NAMES_RING_BYTES, STATE_OFFSET, SUPERBLOCK_BYTES, Sound, Superblock, TABLE_HEADER_BYTES, TableHeader,
+    TableKind, Uuid, changed_record_offset, decode_left, is_sound_backing, is_sound_changed_record, is_sound_mark,
 };
 use std::{
     ffi::{CStr, OsStr},
@@ -22,7 +24,7 @@ use std::{
     time::Duration,
 };
 use sys::rustix::fs::{SeekFrom, seek};
-use units::Slot;
+use units::{MEMBER_COUNT_MAX, Slot};
 
 /// How often what looks wrong is read again, and how long the bytes must stay as they are.
 const LOOK_COUNT: u32 = 20;
@@ -62,6 +64,13 @@ impl Place {
     fn file(&self, name: &CStr) -> PathBuf {
         self.meta.join(OsStr::from_bytes(name.to_bytes()))
     }
+
+    /// The member's UUID.
+    fn member(&self) -> Option<Uuid> {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        let count = read_at(&open_regular(&self.file(format::SUPERBLOCK_FILE)).ok()?, &mut bytes, 0);
+        Superblock::choose(&bytes[..count]).ok().map(|(superblock, _)| superblock.member_uuid)
+    }
 }
 
 /// Looks at everything. `journal` is where the array has one outside its members.
@@ -73,6 +82,7 @@ pub(crate) fn look(places: &[Place], array: Uuid, journal: Option<&Path>) -> Vec
         (TableKind::Backings, format::BACKINGS_FILE),
         (TableKind::Lanes, format::LANES_FILE),
         (TableKind::Names, format::NAMES_FILE),
+        (TableKind::Changed, format::CHANGED_FILE),
     ];
     for (kind, name) in kinds {
         let tables: Vec<Table> = places.iter().filter_map(|place| Table::open(place, kind, name, array, &mut faults)).collect();
@@ -80,11 +90,13 @@ pub(crate) fn look(places: &[Place], array: Uuid, journal: Option<&Path>) -> Vec
             TableKind::Inodes => inodes(&tables, &mut faults),
             TableKind::Backings => tables.iter().for_each(|table| backings(table, &mut faults)),
             TableKind::Lanes => tables.iter().for_each(|table| lanes(table, &mut faults)),
+            TableKind::Changed => tables.iter().for_each(|table| changed(table, array, &mut faults)),
             TableKind::Names => {
                 alike(&tables, TABLE_HEADER_BYTES as u64, (TABLE_HEADER_BYTES + NAMES_RING_BYTES) as u64, &mut faults)
             }
         }
     }
+    places.iter().for_each(|place| leave(place, &mut faults));
     match journal {
         Some(path) => journals(&[(None, path.to_owned())], &mut faults),
         None => {
@@ -140,6 +152,8 @@ fn superblock(place: &Place, faults: &mut Vec<Fault>) {
 /// One member's table.
 struct Table {
     slot: Slot,
+    /// The member whose table it is, as its superblock says.
+    member: Option<Uuid>,
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -157,6 +171,8 @@ impl Table {
         };
         let file = match open_regular(&path) {
             Ok(file) => file,
+            // A start makes the one that an older program did not know.
+            Err(error) if kind == TableKind::Changed && error.kind() == std::io::ErrorKind::NotFound => return None,
             Err(error) => {
                 fault(format!("cannot be read: {}", crate::failure::without_numbers(error.to_string())));
                 return None;
@@ -181,7 +197,7 @@ impl Table {
         }
         let is_checked = TableHeader::decode(kind, &bytes).is_ok_and(|header| header.is_checked);
         let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        Some(Self { slot: place.slot, path, file, bytes, is_checked })
+        Some(Self { slot: place.slot, member: place.member(), path, file, bytes, is_checked })
     }
 
     fn read(&self, offset: u64, bytes: usize) -> Vec<u8> {
@@ -332,6 +348,74 @@ fn lanes(table: &Table, faults: &mut Vec<Fault>) {
     }
 }
 
+/// The table of changed files: a mark is one of two, a record fits its check, and the rest is zeros, or is not there.
+fn changed(table: &Table, array: Uuid, faults: &mut Vec<Fault>) {
+    let end = CHANGED_FILE_BYTES as u64;
+    let behind = table.bytes.saturating_sub(end);
+    match table.bytes {
+        bytes if bytes < end => return faults.push(table.fault(bytes, (end - bytes) as usize, "is cut short")),
+        bytes if bytes > end => faults.push(table.fault(end, behind as usize, "is longer than programs make it")),
+        _ => {}
+    }
+    for slot in 0..=MEMBER_COUNT_MAX + CHANGED_UPDATE_COUNT {
+        let at = changed_record_offset(slot);
+        let is_wrong = |record: &Vec<u8>| record.first_chunk().is_some_and(|record| !is_sound_changed_record(slot, record));
+        let read = || Some(table.read(at, CHANGED_RECORD_BYTES));
+        if settled(table.read(at, CHANGED_RECORD_BYTES), is_wrong, read).is_some() {
+            let record = match slot {
+                MEMBER_COUNT_MAX => "the record of marks that may be missing".to_owned(),
+                _ if slot > MEMBER_COUNT_MAX => "the name of an update of the superblocks".to_owned(),
+                _ => format!("the record of how member {slot} left"),
+            };
+            faults.push(table.fault(at, CHANGED_RECORD_BYTES, &format!("{record} does not fit its check")));
+        }
+    }
+    let reserved = CHANGED_RECORDS_END;
+    let read = || Some(table.read(reserved, (CHANGED_MARKS_OFFSET - reserved) as usize));
+    let is_wrong = |bytes: &Vec<u8>| bytes.iter().any(|&byte| byte != 0);
+    if let Some(bytes) = read().and_then(|bytes| settled(bytes, is_wrong, read)) {
+        let at = bytes.iter().position(|&byte| byte != 0).unwrap_or(0);
+        faults.push(table.fault(reserved + at as u64, 1, "a reserved byte is not 0"));
+    }
+    // Without its superblock nothing tells whose marks they should be; that is a fault by itself.
+    let Some(member) = table.member else { return };
+    let marks = table.read(CHANGED_MARKS_OFFSET, CHANGED_MARK_COUNT * CHANGED_MARK_BYTES);
+    let mut wrong = 0;
+    for (mark, bytes) in marks.as_chunks::<CHANGED_MARK_BYTES>().0.iter().enumerate() {
+        let at = CHANGED_MARKS_OFFSET + (mark * CHANGED_MARK_BYTES) as u64;
+        let read = || table.read(at, CHANGED_MARK_BYTES).first_chunk().copied();
+        let is_wrong = |bytes: &[u8; CHANGED_MARK_BYTES]| !is_sound_mark(array, member, mark, *bytes);
+        if wrong < FAULTS_MAX && is_wrong(bytes) && settled(*bytes, is_wrong, read).is_some() {
+            wrong += 1;
+            faults.push(table.fault(at, CHANGED_MARK_BYTES, "a file's mark is neither of the two that there are"));
+        }
+    }
+}
+
+/// What is there of a member that has left, or comes back.
+fn leave(place: &Place, faults: &mut Vec<Fault>) {
+    let is_right = [
+        (format::LEFT_FILE, (|bytes| bytes.first_chunk().is_some_and(|left| decode_left(left).is_some())) as fn(&[u8]) -> bool),
+        (format::KEPT_FILE, |bytes| bytes.first_chunk().is_some_and(|kept| Kept::decode(kept).is_some())),
+    ];
+    for (name, is_right) in is_right {
+        let path = place.file(name);
+        let bytes_max = KEPT_BYTES + 1;
+        let read = || {
+            let mut bytes = vec![0; bytes_max];
+            let count = read_at(&open_regular(&path).ok()?, &mut bytes, 0);
+            bytes.truncate(count);
+            Some(bytes)
+        };
+        let expected = if name == format::KEPT_FILE { KEPT_BYTES } else { LEFT_BYTES };
+        let is_wrong = |bytes: &Vec<u8>| bytes.len() != expected || !is_right(bytes);
+        if let Some(bytes) = read().and_then(|first| settled(first, is_wrong, read)) {
+            let (slot, file, bytes) = (Some(place.slot), shown(&path), bytes.len() as u64);
+            faults.push(Fault { slot, file, offset: 0, bytes, what: "does not fit its check".to_owned() });
+        }
+    }
+}
+
 /// Compares what members have byte for byte the same.
 fn alike(tables: &[Table], start: u64, end: u64, faults: &mut Vec<Fault>) {
     let before = faults.len();
@@ -371,7 +455,7 @@ fn journals(copies: &[(Option<Slot>, PathBuf)], faults: &mut Vec<Fault>) {
             }
         };
         let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        let table = Table { slot: slot.unwrap_or(0), path: path.clone(), file, bytes, is_checked: true };
+        let table = Table { slot: slot.unwrap_or(0), member: None, path: path.clone(), file, bytes, is_checked: true };
         match JournalHeader::decode(&table.read(0, JOURNAL_HEADER_BYTES)) {
             Ok(found) => header = header.or(Some(found)),
             Err(error) => {

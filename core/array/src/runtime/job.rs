@@ -14,6 +14,7 @@
 use super::attach::taken_slots_in;
 use super::entry::{OPEN, find_segment};
 use super::{MAGIC, Segment, VERSION, pid_namespace};
+use crate::Unproven;
 use crate::liveness::{ProcessId, process_lives};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -54,16 +55,17 @@ const WISH_BITS: u32 = 2;
 
 /// What a job does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
 pub enum JobKind {
     /// Members are made anew in their own directories.
-    Rebuild = 1,
+    Rebuild,
     /// Another directory takes a member's place.
-    Replace = 2,
+    Replace,
     /// Everything is compared.
-    Check = 3,
+    Check,
     /// Everything is compared, and what does not fit is mended.
-    Repair = 4,
+    Repair,
+    /// A member that was away comes back, and gets what changed meanwhile; or everything, if it is not proven what it lacks.
+    ReAdd(Option<Unproven>),
 }
 
 /// What a job is doing now.
@@ -130,12 +132,31 @@ pub struct Job {
 }
 
 impl JobKind {
+    const fn word(self) -> u32 {
+        match self {
+            Self::Rebuild => 1,
+            Self::Replace => 2,
+            Self::Check => 3,
+            Self::Repair => 4,
+            Self::ReAdd(None) => 5,
+            Self::ReAdd(Some(Unproven::Unrecorded)) => 6,
+            Self::ReAdd(Some(Unproven::Other)) => 7,
+            Self::ReAdd(Some(Unproven::Journal)) => 8,
+            Self::ReAdd(Some(Unproven::Unread)) => 9,
+        }
+    }
+
     const fn from_word(word: u32) -> Option<Self> {
         Some(match word {
             1 => Self::Rebuild,
             2 => Self::Replace,
             3 => Self::Check,
             4 => Self::Repair,
+            5 => Self::ReAdd(None),
+            6 => Self::ReAdd(Some(Unproven::Unrecorded)),
+            7 => Self::ReAdd(Some(Unproven::Other)),
+            8 => Self::ReAdd(Some(Unproven::Journal)),
+            9 => Self::ReAdd(Some(Unproven::Unread)),
             _ => return None,
         })
     }
@@ -161,7 +182,7 @@ impl JobRecord {
             self.pid.store(0, Ordering::Release);
         }
         self.number.store(job.number, Ordering::Relaxed);
-        self.kind.store(job.kind as u32, Ordering::Relaxed);
+        self.kind.store(job.kind.word(), Ordering::Relaxed);
         self.state.store(job.state as u32, Ordering::Relaxed);
         self.start_ticks.store(job.process.start_ticks, Ordering::Relaxed);
         self.members.store(job.members.bits(), Ordering::Relaxed);
@@ -384,7 +405,10 @@ mod tests {
     fn what_is_no_kind_is_no_job() {
         let record = record();
         record.publish(&job(3));
-        record.kind.store(9, Ordering::Relaxed);
+        for word in 1..10 {
+            assert_eq!(JobKind::from_word(word).map(JobKind::word), Some(word));
+        }
+        record.kind.store(10, Ordering::Relaxed);
         assert_eq!(record.read(), None);
     }
 }

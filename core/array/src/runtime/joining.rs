@@ -132,6 +132,7 @@ impl Runtime {
         let word = self.reach.word.load(Ordering::Relaxed);
         let unreached: MemberSet = joined.iter().filter(|&slot| !self.segment().joins.is_seen(slot, word)).collect();
         if !unreached.is_empty() {
+            self.note_disorder(unreached);
             self.add_out(unreached);
         }
     }
@@ -216,7 +217,8 @@ impl Runtime {
     /// and every open file says so ([`super::SharedFile::without`]).
     pub(crate) fn take_in(&self, slot: Slot) -> bool {
         let (segment, one) = (self.segment(), MemberSet::EMPTY.with(slot));
-        // The loss of this member will have to be put on record again, and told.
+        // The loss of this member will have to be put on record again, and told. How it left before says nothing of that.
+        self.forget_leaves(one);
         segment.out_recorded.fetch_and(!one.bits(), Ordering::SeqCst);
         segment.out_told.fetch_and(!one.bits(), Ordering::SeqCst);
         segment.joins.rebuilding.fetch_or(one.bits(), Ordering::SeqCst);

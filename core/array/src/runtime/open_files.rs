@@ -72,6 +72,8 @@ pub struct SharedFile {
     pub calls: AtomicU32,
     /// The number of the copy that all mappings of all processes have come to.
     pub gathered: AtomicU32,
+    /// Which file was marked as changed without the members that were out, and when: see `array::changed`.
+    pub change_noted: AtomicU64,
     /// What programs' descriptors lie on.
     pub anchors: Anchors,
     /// Held while a lock is asked for on a file whose descriptors lie on several backing files.
@@ -180,6 +182,7 @@ impl Runtime {
             file.resync_waits.store(0, Ordering::Relaxed);
             file.in_flight.store(0, Ordering::Relaxed);
             file.stripes_unfinished.store(0, Ordering::Relaxed);
+            file.change_noted.store(0, Ordering::Relaxed);
             file.allocation_epoch.fetch_add(1, Ordering::Relaxed);
         }
         file.users.fetch_add(1, Ordering::AcqRel);

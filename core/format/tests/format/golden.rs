@@ -250,6 +250,31 @@ fn backings_2_0_are_where_they_were() {
 }
 
 #[test]
+fn changed_2_0_is_where_it_was() {
+    let file = image("changed-2.0.bin");
+    let header = fixture::table(TableKind::Changed);
+    assert_eq!(TableHeader::decode(TableKind::Changed, &file), Ok(header));
+    assert_eq!(header.encode(), *record::<TABLE_HEADER_BYTES>(&file, 0));
+    let leave = |file: &[u8], slot| Leave::decode(slot, record(file, (4096 + 32 * slot) as u64));
+    for slot in 0..4 {
+        let expected = fixture::LEAVES.iter().find(|(other, _)| *other == slot).map(|(_, leave)| *leave);
+        assert_eq!(leave(&file, slot), expected, "slot {slot}");
+    }
+    assert_eq!(leave(&image("changed-2.0-torn.bin"), 2), None);
+    for (index, update_id) in fixture::UPDATES.into_iter().enumerate() {
+        assert_eq!(decode_changed_update(index, record(&file, (4096 + 32 * (33 + index)) as u64)), Some(update_id));
+    }
+    let is_void = |name| is_changed_void(record(&image(name), 4096 + 32 * 32));
+    assert!(is_void("changed-2.0-void.bin") && !is_void("changed-2.0.bin"));
+    let is_marked =
+        |&mark: &usize| *record::<2>(&file, 8192 + 2 * mark as u64) != unchanged_mark(fixture::ARRAY, fixture::member(1), mark);
+    assert_eq!((0..4).filter(is_marked).collect::<Vec<_>>(), [changed_mark(2)]);
+    let kept = image("kept-1.bin");
+    assert_eq!(Kept::decode(record(&kept, 0)), Some(fixture::KEPT));
+    assert_eq!(kept, fixture::KEPT.encode());
+}
+
+#[test]
 fn lanes_1_0_and_2_0_are_read_and_written_the_same() {
     let (old, file) = (image("lanes-1.0.bin"), image("lanes-2.0.bin"));
     assert_eq!((file.len(), &file[TABLE_HEADER_BYTES..]), (LANE_FILE_BYTES, &old[TABLE_HEADER_BYTES..]));
