@@ -14,10 +14,10 @@
 //! anything. When a deputy has ended, no descriptor of the library's that it opened is left.
 
 use crate::arena;
+use crate::call::{Call, Verdict};
 use crate::calls::data::{self, Buffer};
 use crate::calls::links;
 use crate::calls::{OPEN, directory, handler};
-use crate::dispatch::{Call, Verdict};
 use crate::{array, guest, process, program, renewal, signals};
 use core::mem::ManuallyDrop;
 use core::ptr::null_mut;

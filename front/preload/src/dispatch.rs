@@ -5,6 +5,7 @@
 //! that may block is left to the program ([`Verdict::Pass`]) or made by the stub ([`Verdict::PassWith`]).
 
 use crate::arch::entry::{OURS, WANTED};
+use crate::call::{Call, DONE, PASS, RUN, Verdict};
 use crate::calls;
 use crate::coverage;
 use crate::descriptors::{Moment, Presence};
@@ -19,90 +20,8 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use linux_raw_sys::general as nr;
 use sys::high_fd;
 
-/// One system call of the program, as the entry stub laid it out (the stub knows these offsets).
-#[repr(C)]
-pub(crate) struct Call {
-    /// Its number.
-    pub(crate) number: usize,
-    /// Its arguments.
-    pub(crate) args: [usize; 6],
-    /// What `rax` will hold when the program goes on; set from the verdict.
-    pub(crate) result: isize,
-    /// Where the stub returns to, inside the trampoline.
-    pub(crate) resume: usize,
-    /// The program's flags, in the form of `lahf` and `seto`.
-    pub(crate) flags: usize,
-    /// Whether the stub must restore `mask` on the way out.
-    pub(crate) unblock: usize,
-    /// The program's signal mask, if a signal was deferred.
-    pub(crate) mask: u64,
-    /// Number and arguments of the call the stub makes for `PassWith`.
-    pub(crate) instead: [usize; 7],
-    /// Called after that, with `result` set, to say what the program gets; reset by each call. It may set itself again, and `instead`, to go on.
-    pub(crate) then: Option<fn(&mut Call) -> isize>,
-    /// Memory the served call may give to the kernel in the program's stead.
-    pub(crate) scratch: [u64; 4],
-}
-
-/// What becomes of a call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    /// The program's instruction runs, with every register as it was.
-    Pass,
-    /// It does not; this is the result (`-errno` for an error).
-    Done(isize),
-    /// The stub makes this call for it and gives its result back. Signals arrive as in the program's own call.
-    PassWith { number: usize, args: [usize; 6] },
-}
-
-impl Verdict {
-    /// The error `error` as a result.
-    pub(crate) const fn error(error: sys::OsError) -> Self {
-        Self::Done(-(error.raw_os_error() as isize))
-    }
-
-    /// What the kernel answered.
-    pub(crate) fn from_result(result: sys::Result<usize>) -> Self {
-        match result {
-            Ok(value) => Self::Done(value as isize),
-            Err(error) => Self::error(error),
-        }
-    }
-}
-
-impl Call {
-    /// Argument `index` as a descriptor, as the kernel reads it.
-    pub(crate) const fn descriptor(&self, index: usize) -> sys::RawFd {
-        self.args[index] as sys::RawFd
-    }
-
-    /// Makes the call itself, now, with its own arguments. For calls that do not block.
-    pub(crate) fn kernel(&self) -> isize {
-        // SAFETY: exactly what the program asked the kernel to do.
-        unsafe { sys::raw::syscall(self.number, self.args) }
-    }
-
-    /// The address of the instruction, which is two bytes long.
-    pub(crate) fn instruction(&self) -> usize {
-        self.continuation() - 2
-    }
-
-    /// The address behind the instruction, in the program (or in the trampoline, if the instruction was moved).
-    pub(crate) fn continuation(&self) -> usize {
-        // SAFETY: `resume` was pushed by the call instruction of the trampoline that entered the stub.
-        unsafe { crate::arch::bytes::continuation(self.resume) }
-    }
-}
-
 /// A buffer of the program is not there; or not yet: it may be a mapping of a file that has grown.
 const FAULT: isize = -(sys::OsError::FAULT.raw_os_error() as isize);
-
-/// The program's instruction is to run.
-pub(crate) const PASS: u32 = 0;
-/// The result is there.
-pub(crate) const DONE: u32 = 1;
-/// The stub is to make the call in `instead`.
-pub(crate) const RUN: u32 = 2;
 
 /// What the entry stub calls first. Returns [`PASS`], [`DONE`] or [`RUN`].
 pub(crate) unsafe extern "C" fn enter(call: &mut Call) -> u32 {

@@ -7,9 +7,9 @@
 
 pub(crate) mod window;
 
+use crate::call::{Call, Verdict};
 use crate::calls::process::{execve, execveat};
 use crate::calls::{OPEN, directory};
-use crate::dispatch::{Call, Verdict};
 use crate::environment::value_of;
 use crate::needed::{self, Source};
 use crate::signals;

@@ -17,6 +17,7 @@
 
 use crate::arch::entry::OURS;
 use crate::arena::Arena;
+use crate::call::{Call, Verdict};
 use crate::calls::fetch;
 use crate::calls::links;
 use crate::calls::message;
@@ -25,7 +26,7 @@ use crate::calls::names;
 use crate::calls::paths::{self, AT_FDCWD, Where};
 use crate::calls::process::Child;
 use crate::calls::{directory, handler};
-use crate::dispatch::{Call, Verdict, watch_descriptor};
+use crate::dispatch::watch_descriptor;
 use crate::table::{Row, Way};
 use crate::thread::word;
 use crate::{array, deputy, exec, mappings, process, program, stored};

@@ -2,7 +2,7 @@
 //!
 //! The way of a call: a patched site in libc ([`patch`]) jumps to a trampoline, which calls the entry stub
 //! ([`arch`]); the stub drops numbers and descriptors that are not ours within a few nanoseconds and hands the rest to
-//! [`dispatch`], which looks the number up in [`table`] and calls one function of [`calls`]. Its [`dispatch::Verdict`] says
+//! [`dispatch`], which looks the number up in [`table`] and calls one function of [`calls`]. Its [`call::Verdict`] says
 //! whether the instruction still runs.
 //!
 //! Invariants:
@@ -18,6 +18,7 @@ mod alloc;
 mod arch;
 mod arena;
 mod array;
+mod call;
 mod calls;
 mod coverage;
 mod deputy;

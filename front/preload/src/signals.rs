@@ -23,7 +23,7 @@
 use crate::arch::bytes::{continuation, instruction};
 use crate::arch::context::Context;
 use crate::arch::entry;
-use crate::dispatch::{Call, RUN, Verdict};
+use crate::call::{Call, RUN, Verdict};
 use crate::lock::{Lock, RawLock};
 use crate::mappings::fault::{self, Access};
 use crate::patch::trampoline;
@@ -498,8 +498,7 @@ fn complete(context: &mut Context) -> bool {
         call.result = context.result();
     }
     // SAFETY: `resume` was pushed by a trampoline.
-    let next =
-        unsafe { if ran || verdict != crate::dispatch::PASS { continuation(call.resume) } else { instruction(call.resume) } };
+    let next = unsafe { if ran || verdict != crate::call::PASS { continuation(call.resume) } else { instruction(call.resume) } };
     // SAFETY: at the labels the stub has restored the vector registers, and rbp is the stub's frame.
     unsafe { context.leave(call, next) };
     true

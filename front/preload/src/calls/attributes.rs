@@ -4,7 +4,7 @@ use super::node::Held;
 use super::on_path::{self, At};
 use super::{OPEN, directory, judge, paths};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use core::mem::size_of;
 use linux_raw_sys::general::{

@@ -6,7 +6,7 @@ use super::links;
 use super::on_path::At;
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
-use crate::dispatch::Call;
+use crate::call::Call;
 use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_newfstatat, __NR_openat, AT_SYMLINK_NOFOLLOW, S_IFDIR, S_IFMT};
 use namespace::{OFlags, ProgramPath, Reached, Stat, without_slashes};

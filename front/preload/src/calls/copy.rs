@@ -3,7 +3,7 @@
 use super::node::Held;
 use super::{OPEN, events, limit};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use file::FileRef;
 use linux_raw_sys::general::{__NR_kcmp, __NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};

@@ -6,7 +6,7 @@
 use super::node::Held;
 use super::{OPEN, events, limit};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use file::FileRef;
 use heap::vec::Vec;

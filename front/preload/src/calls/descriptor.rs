@@ -3,8 +3,8 @@
 
 use super::OPEN;
 use super::node::{Held, Node, REPLACED};
+use crate::call::{Call, Verdict};
 use crate::descriptors::Claim;
-use crate::dispatch::{Call, Verdict};
 use crate::patch::objects;
 use crate::process;
 use core::sync::atomic::Ordering;

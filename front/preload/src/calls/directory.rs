@@ -9,7 +9,7 @@ use super::node::Node;
 pub(crate) use super::paths::AT_FDCWD;
 use super::paths::{self, Where};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::lock::{Lock, RawLock};
 use crate::{process, program};
 use core::ffi::CStr;

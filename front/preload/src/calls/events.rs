@@ -10,7 +10,8 @@
 
 use super::directory::{borrow, link_target_of_any};
 use crate::array;
-use crate::dispatch::{Call, Verdict, watch_descriptor};
+use crate::call::{Call, Verdict};
+use crate::dispatch::watch_descriptor;
 use crate::program;
 use core::sync::atomic::{AtomicBool, Ordering};
 use file::FileRef;

@@ -18,8 +18,8 @@
 use super::OPEN;
 use super::node::Node;
 use crate::array;
+use crate::call::{Call, Verdict};
 use crate::descriptors::{CLAIMED, Description, Table};
-use crate::dispatch::{Call, Verdict};
 use crate::lock::RawLock;
 use crate::maps::Area;
 use crate::process;

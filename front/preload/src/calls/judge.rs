@@ -6,7 +6,7 @@
 //! descriptor. If the kernel comes as far as the path, it answers EBADF, and the flags are good.
 
 use super::on_path::At;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use linux_raw_sys::general::{__NR_getsockopt, __NR_openat};
 use sys::OsError;
 use sys::raw::syscall;

@@ -1,7 +1,7 @@
 //! RLIMIT_FSIZE: a program that makes a file grow past the limit gets EFBIG, and SIGXFSZ with it
 //! (setrlimit(2)).
 
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::{process, signals};
 use linux_raw_sys::general::{__NR_setrlimit, RLIMIT_FSIZE};
 use sys::OsError;

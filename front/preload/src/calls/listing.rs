@@ -8,7 +8,7 @@
 
 use super::node::{Held, Node};
 use super::{OPEN, directory};
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::{process, program};
 use linux_raw_sys::general::{__NR_fstatfs, __NR_getdents, __NR_getdents64, __NR_readlinkat};
 use sys::raw::{check, syscall};

@@ -16,7 +16,7 @@
 
 use super::OPEN;
 use super::node::{Held, Node};
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use crate::thread::word;
 use crate::thread::word::HANDLED;

@@ -8,7 +8,7 @@
 
 use super::OPEN;
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::mappings::change;
 use crate::mappings::compose::{self, Wish};
 use crate::mappings::private;

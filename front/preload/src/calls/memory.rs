@@ -1,6 +1,6 @@
 //! Mappings: noticing the objects ld.so loads. Mappings of array files are `map`'s.
 
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::patch::objects;
 use linux_raw_sys::general::{MAP_ANONYMOUS, PROT_EXEC};
 

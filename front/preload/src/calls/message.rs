@@ -6,7 +6,7 @@
 use super::OPEN;
 use super::node::{Held, Node};
 use super::process::share;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::{array, process, program};
 use heap::boxed::Box;
 use heap::vec::Vec;

@@ -33,8 +33,8 @@ pub(crate) mod splice;
 pub(crate) mod watch;
 pub(crate) mod xattr;
 
+use crate::call::{Call, Verdict};
 use crate::descriptors::Table;
-use crate::dispatch::{Call, Verdict};
 use crate::mappings::{advice, change, several};
 use crate::process as process_state;
 use crate::signals;

@@ -11,7 +11,7 @@ use super::border::Looks;
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Where};
 use super::{is_ours, links, magic, root};
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::report::report;
 use crate::{array, program};
 use heap::vec::Vec;

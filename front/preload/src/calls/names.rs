@@ -6,7 +6,7 @@ use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Where};
 use super::{directory, judge, links};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFDIR};
 use namespace::{FileType, ProgramPath, Reached, RenameFlags};

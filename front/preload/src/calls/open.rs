@@ -7,7 +7,7 @@ use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Asked, Where};
 use super::{OPEN, directory, judge};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use ::array::config::normalise;
 use heap::vec::Vec;

@@ -5,7 +5,7 @@
 
 use super::socket::{AF_UNIX, Address, PATH_BYTES_MAX, in_use};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use heap::boxed::Box;
 use linux_raw_sys::general::{__NR_close, __NR_recvfrom};

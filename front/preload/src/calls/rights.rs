@@ -8,7 +8,7 @@
 //! away: a process that changes its credentials has nothing kept from then on.
 
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_seccomp, __NR_setfsgid, __NR_setfsuid, __NR_setns};
 use sys::raw::syscall;

@@ -7,7 +7,7 @@
 use super::mount::may;
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::process;
 use core::sync::atomic::{AtomicBool, Ordering};
 use namespace::Reached;

@@ -12,7 +12,7 @@ use super::message::Message;
 use super::paths::{self, AT_FDCWD, Asked, Where};
 use super::{judge, links};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -15,7 +15,7 @@ use super::magic::Link;
 use super::node::Held;
 use super::on_path::{self, At};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::{mappings, program};
 use file::FileRef;
 use linux_raw_sys::general::{

@@ -8,7 +8,7 @@
 
 use super::copy::{End, PIPE_BYTES, check_named, check_open, kind, piece_bytes, verify_from};
 use super::limit;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::{program, signals};
 use heap::boxed::Box;
 use heap::vec::Vec;

@@ -10,8 +10,8 @@ use super::on_path::{self, At};
 use super::paths::{self, Where};
 use super::{OPEN, directory, events, judge};
 use crate::array;
+use crate::call::{Call, Verdict};
 use crate::deputy;
-use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{
     __NR_close, __NR_fanotify_mark, __NR_file_getattr, __NR_file_setattr, __NR_inotify_add_watch, __NR_name_to_handle_at,
     AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_TRUNC,

@@ -4,7 +4,7 @@ use super::magic::Link;
 use super::on_path::{self, At};
 use super::{OPEN, directory};
 use crate::array;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::program;
 use heap::vec::Vec;
 use namespace::{ProgramPath, Reached, XattrFlags};

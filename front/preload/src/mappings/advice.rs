@@ -4,8 +4,8 @@
 
 use super::change::{is_locked, pages};
 use super::{Mappings, PAGE, any, table};
+use crate::call::{Call, Verdict};
 use crate::calls::fetch;
-use crate::dispatch::{Call, Verdict};
 use crate::program;
 use heap::vec::Vec;
 use linux_raw_sys::general::{

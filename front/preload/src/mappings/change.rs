@@ -2,7 +2,7 @@
 
 use super::compose::{Wish, reserve};
 use super::{Mapping, PAGE, any, private, table};
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use file::FileRef;
 use heap::vec::Vec;
 use linux_raw_sys::general::{

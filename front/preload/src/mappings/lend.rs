@@ -18,8 +18,8 @@
 
 use super::{Mappings, PAGE, table};
 use crate::arch::entry::WANTED;
+use crate::call::{Call, Verdict};
 use crate::calls::{directory, listing};
-use crate::dispatch::{Call, Verdict};
 use crate::program;
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::vec::Vec;

@@ -14,7 +14,7 @@ use super::change::refusal_of_remap;
 use super::private_move::Move;
 use super::{Mappings, PAGE, table};
 use crate::alloc::map_anonymous;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::maps::Area;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use file::FileRef;

@@ -6,7 +6,7 @@
 
 use super::{PAGE, change, private, table};
 use crate::alloc::map_anonymous;
-use crate::dispatch::{Call, Verdict};
+use crate::call::{Call, Verdict};
 use crate::maps::Area;
 use core::sync::atomic::{AtomicU8, Ordering};
 use linux_raw_sys::general::{__NR_mprotect, __NR_mremap, __NR_munmap, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE};

@@ -1,6 +1,6 @@
 //! The interrupted registers of a signal handler: the kernel's `struct ucontext` of x86-64.
 
-use crate::dispatch::Call;
+use crate::call::Call;
 
 /// The trap flag: the processor raises SIGTRAP after every instruction.
 const TRAP_FLAG: u64 = 1 << 8;
@@ -106,6 +106,19 @@ impl Context {
         // As after the instruction.
         self.rcx = self.rip;
         self.r11 = self.eflags;
+    }
+}
+
+impl Call {
+    /// The address of the instruction, which is two bytes long.
+    pub(crate) fn instruction(&self) -> usize {
+        self.continuation() - 2
+    }
+
+    /// The address behind the instruction, in the program (or in the trampoline, if the instruction was moved).
+    pub(crate) fn continuation(&self) -> usize {
+        // SAFETY: `resume` was pushed by the call instruction of the trampoline that entered the stub.
+        unsafe { super::bytes::continuation(self.resume) }
     }
 }
 

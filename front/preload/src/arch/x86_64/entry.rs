@@ -10,13 +10,13 @@
 //!    `syscall` is compiled for the baseline processor, so it keeps nothing in wider registers.
 //! 3. The stub for sites in other objects (`foreign`) saves the whole vector state, since code around them may keep wide vectors.
 //!
-//! The verdict of `dispatch` is [`crate::dispatch::PASS`] (0: the program's instruction runs; `Call::result` is the number, for rax),
-//! [`crate::dispatch::DONE`] (1: `Call::result` is the result) or [`crate::dispatch::RUN`] (2: the stub makes the call in `Call::instead`).
+//! The verdict of `dispatch` is [`crate::call::PASS`] (0: the program's instruction runs; `Call::result` is the number, for rax),
+//! [`crate::call::DONE`] (1: `Call::result` is the result) or [`crate::call::RUN`] (2: the stub makes the call in `Call::instead`).
 //!
 //! Three labels are known to `signals`. At `unblocked` the program's mask has just been restored, so that a deferred signal arrives; all that is
 //! needed to leave is in the frame. `run` is the `syscall` by which the stub makes a call, and `ran` lies behind it.
 
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::thread::word;
 use core::arch::global_asm;
 use core::mem::offset_of;

@@ -29,6 +29,6 @@ absent!(unblocked, run, ran, signal_entry, signal_return);
 pub(crate) fn place_stacks() {}
 
 /// There is no frame.
-pub(crate) unsafe fn frame<'a>(_: usize) -> (&'a mut crate::dispatch::Call, u32) {
+pub(crate) unsafe fn frame<'a>(_: usize) -> (&'a mut crate::call::Call, u32) {
     unreachable!("no stub runs in a test program")
 }

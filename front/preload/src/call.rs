@@ -1,0 +1,75 @@
+//! A system call of the program, and what becomes of it: the words that the entry stub, `dispatch` and the handlers share.
+//!
+//! A served call is a function `fn(&mut Call) -> Verdict`. This module knows the form of both and imports nothing of the library that
+//! serves calls, so that every other module may use it.
+
+/// One system call of the program, as the entry stub laid it out (the stub knows these offsets).
+#[repr(C)]
+pub(crate) struct Call {
+    /// Its number.
+    pub(crate) number: usize,
+    /// Its arguments.
+    pub(crate) args: [usize; 6],
+    /// What `rax` will hold when the program goes on; set from the verdict.
+    pub(crate) result: isize,
+    /// Where the stub returns to, inside the trampoline.
+    pub(crate) resume: usize,
+    /// The program's flags, in the form of `lahf` and `seto`.
+    pub(crate) flags: usize,
+    /// Whether the stub must restore `mask` on the way out.
+    pub(crate) unblock: usize,
+    /// The program's signal mask, if a signal was deferred.
+    pub(crate) mask: u64,
+    /// Number and arguments of the call the stub makes for `PassWith`.
+    pub(crate) instead: [usize; 7],
+    /// Called after that, with `result` set, to say what the program gets; reset by each call. It may set itself again, and `instead`, to go on.
+    pub(crate) then: Option<fn(&mut Call) -> isize>,
+    /// Memory the served call may give to the kernel in the program's stead.
+    pub(crate) scratch: [u64; 4],
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// The program's instruction runs, with every register as it was.
+    Pass,
+    /// It does not; this is the result (`-errno` for an error).
+    Done(isize),
+    /// The stub makes this call for it and gives its result back. Signals arrive as in the program's own call.
+    PassWith { number: usize, args: [usize; 6] },
+}
+
+impl Verdict {
+    /// The error `error` as a result.
+    pub(crate) const fn error(error: sys::OsError) -> Self {
+        Self::Done(-(error.raw_os_error() as isize))
+    }
+
+    /// What the kernel answered.
+    pub(crate) fn from_result(result: sys::Result<usize>) -> Self {
+        match result {
+            Ok(value) => Self::Done(value as isize),
+            Err(error) => Self::error(error),
+        }
+    }
+}
+
+impl Call {
+    /// Argument `index` as a descriptor, as the kernel reads it.
+    pub(crate) const fn descriptor(&self, index: usize) -> sys::RawFd {
+        self.args[index] as sys::RawFd
+    }
+
+    /// Makes the call itself, now, with its own arguments. For calls that do not block.
+    pub(crate) fn kernel(&self) -> isize {
+        // SAFETY: exactly what the program asked the kernel to do.
+        unsafe { sys::raw::syscall(self.number, self.args) }
+    }
+}
+
+/// The program's instruction is to run.
+pub(crate) const PASS: u32 = 0;
+/// The result is there.
+pub(crate) const DONE: u32 = 1;
+/// The stub is to make the call in `instead`.
+pub(crate) const RUN: u32 = 2;
