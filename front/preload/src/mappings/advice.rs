@@ -5,9 +5,8 @@
 use super::change::{is_locked, pages};
 use super::{Mappings, PAGE, any, table};
 use crate::call::{Call, Verdict};
+use crate::calls::data::{Buffer, buffers};
 use crate::calls::fetch;
-use crate::program;
-use heap::vec::Vec;
 use linux_raw_sys::general::{
     __NR_madvise, MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE,
     MADV_NOHUGEPAGE, MADV_PAGEOUT, MADV_POPULATE_WRITE, MADV_REMOVE,
@@ -105,22 +104,16 @@ pub(crate) const fn is_served(advice: u32) -> bool {
 /// `process_madvise`: since Linux 6.13 a process may give any advice to itself. Advice that concerns mappings of the array is
 /// served range by range, as by madvise.
 pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
-    const RANGE_COUNT_MAX: usize = 1024;
-    /// The kernel looks at no more bytes in one call (MAX_RW_COUNT).
-    const BYTES_MAX: usize = i32::MAX as usize & !(PAGE - 1);
     let kept = (call.number, call.args);
-    let [pidfd, ranges, count, advice, flags, _] = call.args;
-    if !any() || !is_served(advice as u32) || flags != 0 || count > RANGE_COUNT_MAX {
+    let [pidfd, _, _, advice, flags, _] = call.args;
+    if !any() || !is_served(advice as u32) || flags != 0 {
         return Verdict::Pass;
     }
-    let range = |index: usize| program::read::<[usize; 2]>(ranges.wrapping_add(index * size_of::<[usize; 2]>()));
-    let ranges = match (0..count).map(range).collect::<Result<Vec<[usize; 2]>, OsError>>() {
+    // The kernel reads and cuts the ranges as it does buffers (import_iovec).
+    let ranges = match buffers(call) {
         Ok(ranges) => ranges,
         Err(error) => return Verdict::error(error),
     };
-    if ranges.iter().any(|range| range[1] > isize::MAX as usize) {
-        return Verdict::error(OsError::INVAL);
-    }
     if !fetch::means_own_memory(pidfd as RawFd) {
         return Verdict::Pass;
     }
@@ -131,8 +124,7 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
         return Verdict::Done(judged);
     }
     let (mut advised, mut result) = (0, 0);
-    for [start, bytes] in ranges {
-        let bytes = bytes.min(BYTES_MAX - advised);
+    for Buffer { address: start, bytes } in ranges {
         (call.number, call.args) = (__NR_madvise as usize, [start, bytes, advice, 0, 0, 0]);
         result = match madvise(call) {
             Verdict::Done(result) => result,
