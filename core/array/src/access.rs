@@ -50,6 +50,32 @@ pub(crate) fn give(file: impl AsFd, access: Access, mode: u32) -> Result<()> {
     if fs::fstat(&file)?.st_mode & 0o7777 == mode { Ok(()) } else { fs::fchmod(&file, Mode::from_raw_mode(mode)) }
 }
 
+/// Tells whether everybody who may write to the tables of a member may write to its superblock too, as this process left it. Somebody has changed modes by hand if not, and a
+/// program may then have changed files without a trace in the superblock.
+///
+/// # Errors
+/// Those of fstatat and lgetxattr.
+pub(crate) fn is_superblock_open(meta: &OwnedFd, access: Access) -> Result<bool> {
+    const WRITERS: u32 = 0o222;
+    const OF_GROUP: u32 = 0o020;
+    const OF_OTHERS: u32 = 0o022;
+    let wanted = access.mode & WRITERS;
+    let of = |name: &core::ffi::CStr| fs::statat(meta, name, AtFlags::SYMLINK_NOFOLLOW);
+    let (superblock, table) = (of(format::SUPERBLOCK_FILE)?, of(format::INODES_FILE)?);
+    // Of a file that another user has made the group or all others decide.
+    let has_owner = superblock.st_uid == access.owner_uid || wanted & OF_OTHERS != 0;
+    let has_group =
+        |stat: &Stat| stat.st_gid == access.owner_gid || stat.st_mode & OF_GROUP == 0 || wanted & OF_OTHERS == OF_OTHERS;
+    let file = open_regular(meta.as_fd(), format::INODES_FILE, OFlags::RDONLY)?;
+    let has_list = match fs::fgetxattr(&file, "system.posix_acl_access", &mut [0u8; 0]) {
+        Ok(_) => true,
+        Err(OsError::NODATA | OsError::OPNOTSUPP) => false,
+        Err(error) => return Err(error),
+    };
+    let is_open = superblock.st_mode & WRITERS == wanted && has_owner && has_group(&superblock);
+    Ok(is_open && table.st_mode & WRITERS & !wanted == 0 && has_group(&table) && !has_list)
+}
+
 /// Whether `access` lets this process' effective user in: root and the owner always; a user of the group if the group may write; any other
 /// user if others may. As in the kernel, the bits of others say nothing about a user of the group.
 fn lets_in(access: Access) -> bool {

@@ -17,12 +17,14 @@
 //!   ([`Superblock::update_id`]), and the table gets it before a superblock does ([`Array::follow_update`]). A program that does not
 //!   know the table updates superblocks before its first change of a use, so their last update is one that the table does not name. Whoever
 //!   comes next takes all records of leaves away before it writes down a name anew;
+//! - who may change files may update the superblocks, too: where somebody has given the tables other rights by hand no leave is believed;
 //! - the header of a table has the mark of the use besides: a table that somebody has put back from a copy lacks it.
 
 mod table;
 
 pub(crate) use self::table::make;
 use self::table::{NO_LEAVES, NO_RECORD, RESERVED_BYTES, Table, no_marks};
+use crate::access::is_superblock_open;
 use crate::error::AttachError;
 use crate::member::{Member, read_fully, read_fully_at};
 use crate::regular::open_regular;
@@ -67,6 +69,11 @@ pub enum Unproven {
     /// It cannot be read.
     #[error("it cannot be read")]
     Unread,
+    /// Somebody has changed by hand who may write to the array's own files.
+    #[error(
+        "who may not write to the superblock may write to the tables beside it; 'cxlraid access' gives both what they are to have"
+    )]
+    Closed,
 }
 
 /// The tables of changed files, by slot; None where a member has none, or is missing.
@@ -323,7 +330,8 @@ impl Array {
         let mut marks = vec![false; CHANGED_MARK_COUNT];
         let mut own = vec![0u8; CHANGED_MARK_COUNT * CHANGED_MARK_BYTES];
         let mut found = None;
-        for other in self.in_use().iter() {
+        // One that has just come into use tells nothing of how it left.
+        for other in self.in_use().minus(MemberSet::EMPTY.with(slot)).iter() {
             // A table that cannot be read may be one in which somebody has said that a mark is missing.
             let table = self.changed.table(other).filter(|table| !table.is_void())?;
             table.get_to(&mut own, CHANGED_MARKS_OFFSET).ok()?;
@@ -361,6 +369,11 @@ impl Array {
         let (own, _) = read(meta).map_err(|_| Unproven::Unread)?;
         let newest = self.newest_in_use().ok_or(Unproven::Unread)?;
         let (leave, _) = self.left(slot).ok_or(Unproven::Unrecorded)?;
+        let is_open =
+            |slot: Slot| self.members[slot].meta().is_some_and(|meta| is_superblock_open(meta, self.access) == Ok(true));
+        if !self.in_use().iter().all(is_open) {
+            return Err(Unproven::Closed);
+        }
         let member_uuid = own.member_uuid;
         let is_here = own.array_uuid == self.uuid && own.slot == slot;
         let out_count = newest.members[slot].out_count;
@@ -459,7 +472,14 @@ impl Array {
                 let Some((table, member)) = self.changed.table(slot).zip(self.members.get(slot)) else { continue };
                 table.mend(self.uuid, member.uuid)?;
                 let Some(meta) = member.meta() else { continue };
-                let file = open_regular(meta.as_fd(), CHANGED_FILE, OFlags::RDWR)?;
+                let file = match open_regular(meta.as_fd(), CHANGED_FILE, OFlags::RDWR) {
+                    Err(OsError::NOENT) => {
+                        // Somebody has removed it. What is marked in memory is told to nobody; a start that is alone makes a new one.
+                        self.give_marks_up();
+                        continue;
+                    }
+                    result => result?,
+                };
                 if fstat(&file)?.st_size as u64 > CHANGED_FILE_BYTES as u64 {
                     fs::ftruncate(&file, CHANGED_FILE_BYTES as u64)?;
                 }
@@ -715,6 +735,46 @@ mod tests {
         array.renew_superblocks().unwrap();
         array.prove(2).unwrap();
         drop(home);
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
+    fn a_mark_that_comes_late_is_seen_when_the_member_is_in_use() {
+        let (_home, _config, array) = left_in_order("late");
+        array.runtime.begin_joining(2);
+        assert!(!array.changed_without(2).unwrap().has(7));
+        array.join_member(2).unwrap();
+        assert!(array.in_use().contains(2) && array.mark_changed(7));
+        let late = array.changed_without(2).unwrap();
+        assert!(late.has(7) && !late.has(8));
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
+    fn a_table_that_somebody_has_removed_is_mended_by_believing_none() {
+        let (home, _config, array) = left_in_order("removed");
+        std::fs::remove_file(home.path("m0/.cxlraid/changed")).unwrap();
+        array.mend_changed().unwrap();
+        assert!(array.changed.table(1).unwrap().is_void());
+        assert_eq!(array.prove(2).err(), Some(Unproven::Unrecorded));
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
+    fn nothing_is_proven_where_somebody_may_change_files_and_not_the_superblock() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (home, _config, array) = left_in_order("closed");
+        let set = |name: &str, mode: u32| {
+            let path = home.path(std::format!("m1/.cxlraid/{name}"));
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let mode = array.access.mode;
+        for (name, other) in [("superblock", 0o400), ("inodes", 0o666)] {
+            set(name, other);
+            assert_eq!(array.prove(2).err(), Some(Unproven::Closed), "{name}");
+            set(name, mode);
+            array.prove(2).unwrap();
+        }
         let _ = array.runtime.remove();
     }
 

@@ -6,15 +6,16 @@
 //!   file agree from then on leaves that note;
 //! - from the beginning of the join on, every change of an inode record is stored on the member too (`table`), and each
 //!   record is copied after that: no change is missed;
-//! - the member comes into use when all that it holds is durable.
+//! - the member comes into use when all that it holds is durable;
+//! - marks of changed files are read once more when it is in use ([`Files::note_late_marks`]): from then on nobody changes a file without it.
 
 use crate::files::Files;
 use crate::inode::number_of;
 use crate::nameless::Name;
 use crate::rebuild::{KeptFiles, NO_BYTES, lacks};
 use alloc::vec::Vec;
-use array::SharedFile;
 use array::runtime::ANSWER_STEP;
+use array::{Marks, SharedFile};
 use core::sync::atomic::Ordering;
 use format::{INODE_RECORD_BYTES, Resync, inode_record_offset};
 use medium::Medium;
@@ -143,7 +144,28 @@ impl Files {
         let root = array.members()[slot].root().ok_or(OsError::NODEV)?;
         syncfs(root)?;
         array.join_member(slot)?;
+        if let Some((files, marks)) = kept {
+            let noted = self.note_late_marks(slot, files, marks);
+            if noted.is_err() {
+                // It may lack bytes that nothing tells of.
+                array.fail_member(slot)?;
+            }
+            noted?;
+        }
         Ok(())
+    }
+
+    /// Notes the bytes of files as lost that were marked since `marks` were read, or of which a change is under way: a member that keeps `files` has come into use.
+    fn note_late_marks(&self, slot: Slot, files: &KeptFiles, marks: &Marks) -> Result<(), OsError> {
+        let array = self.array();
+        array.mark_under_way(MemberSet::EMPTY);
+        let late = array.changed_without(slot)?;
+        self.each_record(|number, record| {
+            if !lacks(Some((files, marks)), number, &record) && lacks(Some((files, &late)), number, &record) {
+                self.table().add_resync(array, number, Resync { lost: MemberSet::EMPTY.with(slot), ..NO_BYTES });
+            }
+            Ok(())
+        })
     }
 
     /// Gives a member another one's copy of a record, or the one that is right. The inode lock is held.

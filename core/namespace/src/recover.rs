@@ -362,7 +362,8 @@ impl Namespace {
         }
         self.equalise_xattrs(&Located::below(self.root(reference)?.as_fd(), &there[1..])?, &at)?;
         let mode = item.stat.st_mode & 0o7777;
-        if stat.st_mode & 0o7777 != mode || (stat.st_uid, stat.st_gid) != owner {
+        // The kernel takes set-ID bits away as it changes owners, and a set-group-ID bit as it gives a file an access control list.
+        if at.stat()?.st_mode & 0o7777 != mode {
             self.before_change()?;
             at.chmod(Mode::from_raw_mode(mode))?;
         }

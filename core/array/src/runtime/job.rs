@@ -143,6 +143,7 @@ impl JobKind {
             Self::ReAdd(Some(Unproven::Other)) => 7,
             Self::ReAdd(Some(Unproven::Journal)) => 8,
             Self::ReAdd(Some(Unproven::Unread)) => 9,
+            Self::ReAdd(Some(Unproven::Closed)) => 10,
         }
     }
 
@@ -157,6 +158,7 @@ impl JobKind {
             7 => Self::ReAdd(Some(Unproven::Other)),
             8 => Self::ReAdd(Some(Unproven::Journal)),
             9 => Self::ReAdd(Some(Unproven::Unread)),
+            10 => Self::ReAdd(Some(Unproven::Closed)),
             _ => return None,
         })
     }
@@ -405,10 +407,10 @@ mod tests {
     fn what_is_no_kind_is_no_job() {
         let record = record();
         record.publish(&job(3));
-        for word in 1..10 {
+        for word in 1..11 {
             assert_eq!(JobKind::from_word(word).map(JobKind::word), Some(word));
         }
-        record.kind.store(10, Ordering::Relaxed);
+        record.kind.store(11, Ordering::Relaxed);
         assert_eq!(record.read(), None);
     }
 }
