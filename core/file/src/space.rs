@@ -9,12 +9,13 @@ use crate::Inode;
 use crate::inode::Modification;
 use crate::privileges::SET_ID;
 use crate::stripes::Blocks;
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::LaneKind;
 use medium::Medium;
 use sys::OsError;
-use sys::rustix::fs::{Mode, Timespec, fchmod, fstat};
+use sys::rustix::fs::{Mode, Stat, Timespec, fchmod, fstat};
 use units::{MemberSet, PAGE_BYTES};
 
 /// The most a growing backing file gets in advance.
@@ -308,26 +309,23 @@ impl Inode {
         if flags & format::FLAG_SLACK == 0 || !self.writable || self.is_left_alone() || is_unfinished {
             return;
         }
-        if self.would_lose_set_id() {
-            // Who opens the file next gives it back.
-            return;
-        }
         let kept = self.geometry.member_bytes(self.size());
         self.shared().allocated_end.store(kept, Ordering::Release);
         let present = is_present.then(|| Modification::new(None));
-        if self.on_members(|backing| cut_unnoticed(backing, kept, present.as_ref())).is_ok() {
+        let is_left_long = Cell::new(false);
+        let cut = |backing: &Backing, stat: Option<&Stat>| {
+            let stat = stat.map_or_else(|| fstat(backing.fd()), |&stat| Ok(stat))?;
+            // Who opens the file next gives the space back.
+            let would_lose = would_lose_set_id(backing, &stat);
+            is_left_long.set(is_left_long.get() || would_lose);
+            if would_lose { Ok(()) } else { cut_looked_at(backing, &stat, kept, present.as_ref()) }
+        };
+        if self.on_looked_at(MemberSet::first(self.backing.len()), Look::Always, cut).is_ok() {
             self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
-            self.change_flags(0, format::FLAG_SLACK);
+            if !is_left_long.get() {
+                self.change_flags(0, format::FLAG_SLACK);
+            }
         }
-    }
-
-    /// Whether the kernel would take set-user-id or set-group-id from the file if this process cut it, and the process may not give them back.
-    fn would_lose_set_id(&self) -> bool {
-        self.in_use().any(|(_, backing)| {
-            fstat(backing.fd()).is_ok_and(|stat| {
-                stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
-            })
-        })
     }
 
     pub(crate) fn add_flags(&self, flags: u32) {
@@ -352,10 +350,21 @@ impl Inode {
 
     /// Does what [`Self::on_members`] does, on those of these members that are in use.
     pub(crate) fn on_some(&self, members: MemberSet, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
+        self.on_looked_at(members, Look::IfMayBeCut, |backing, _| act(backing))
+    }
+
+    /// Does what [`Self::on_some`] does. `act` is given what the look at the backing file has told, if there was one and it still holds.
+    fn on_looked_at(
+        &self,
+        members: MemberSet,
+        look: Look,
+        act: impl Fn(&Backing, Option<&Stat>) -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
         let mut failed = false;
         for (slot, backing) in self.in_use().filter(|(slot, _)| members.contains(*slot)) {
             let present = self.shared().allocated_end();
-            if present != 0 && backing.bytes().is_ok_and(|bytes| bytes < present) {
+            let mut stat = if present != 0 || look == Look::Always { fstat(backing.fd()).ok() } else { None };
+            if stat.is_some_and(|stat| (stat.st_size as u64) < present) {
                 if !self.leave_out_if_cut(slot)? {
                     self.files.array().fail_member(slot)?;
                     failed = true;
@@ -365,8 +374,9 @@ impl Inode {
                 if self.left_out().contains(slot) {
                     continue;
                 }
+                stat = None;
             }
-            match act(backing) {
+            match act(backing, stat.as_ref()) {
                 Ok(()) => {}
                 Err(error @ (OsError::NOSPC | OsError::DQUOT | OsError::FBIG | OsError::NOMEM | OsError::INTR)) => {
                     return Err(error);
@@ -381,9 +391,26 @@ impl Inode {
     }
 }
 
+/// When a call on every member looks at a backing file first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// If the file has a length that somebody may have cut.
+    IfMayBeCut,
+    Always,
+}
+
+/// Whether the kernel would take set-user-id or set-group-id from a backing file if this process cut it, and the process may not give them back.
+fn would_lose_set_id(backing: &Backing, stat: &Stat) -> bool {
+    stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
+}
+
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
 pub(crate) fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
-    let stat = fstat(backing.fd())?;
+    cut_looked_at(backing, &fstat(backing.fd())?, bytes, present)
+}
+
+/// Does what [`cut_unnoticed`] does to a backing file that was just looked at.
+fn cut_looked_at(backing: &Backing, stat: &Stat, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
     // A backing file that is not too long may still have space behind its end: the rest of a huge page.
     if stat.st_size as u64 == bytes && stat.st_blocks as u64 * STAT_BLOCK_BYTES <= bytes.next_multiple_of(PAGE_BYTES as u64) {
         return Ok(());

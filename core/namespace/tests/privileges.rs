@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use cxlraid_namespace::Opened;
+use cxlraid_namespace::{OFlags, Opened};
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -69,4 +69,36 @@ fn a_mode_counts_that_a_program_set_before_it_died() {
     array.namespace.files().array().runtime().note_deaths();
     other_namespace(&array);
     assert_taken(&array, &opened);
+}
+
+/// To cut a backing file would take the bit. So the file stays longer than its data, until it is opened by somebody who may keep the bit.
+#[test]
+fn a_close_by_another_user_takes_no_mode_that_was_set_meanwhile() {
+    if !is_root() {
+        return;
+    }
+    for changed in [0..3, 2..3] {
+        let array = TestArray::new();
+        let opened = written(&array);
+        // A write that is not the file's first gets space in advance.
+        write(&opened, 5, &[7; 9000]);
+        let before = modes(&array);
+        for member in &array.members[changed.clone()] {
+            set_permissions(member.join("data/f"), Permissions::from_mode(MODE)).unwrap();
+        }
+        let set = modes(&array);
+        let lengths = || array.members.iter().map(|member| member.join("data/f").metadata().unwrap().len()).collect::<Vec<_>>();
+        let long = lengths();
+        act_as(USER);
+        drop(opened);
+        act_as(0);
+        assert_eq!(modes(&array), set);
+        assert_ne!(before, set);
+        assert!(changed.clone().all(|slot| lengths()[slot] == long[slot]), "{changed:?}");
+        let opened = inside(array.namespace.open(b"/data/f", OFlags::RDWR | OFlags::CLOEXEC, 0));
+        assert_eq!(read(&opened).len(), 9005);
+        let kept = file_of(&opened).geometry().member_bytes(9005);
+        drop(opened);
+        assert_eq!((modes(&array), lengths()), (set, vec![kept; 3]));
+    }
 }
