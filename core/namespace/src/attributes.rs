@@ -327,12 +327,18 @@ impl Namespace {
             None => Ok(()),
         };
         // What has no name is nobody's to find after a crash.
-        let result = match self.logical_path_of(fd)? {
-            Some(path) if self.leads_to(&path, fd) => {
-                self.logged(record(NameKind::Attributes, &path, None), || self.everywhere(&[&path], act, Some(&undo)))
-            }
-            _ => self.everywhere(&[], act, Some(&undo)),
+        let attribute = file.attribute();
+        let path = match self.remembered_place(attribute) {
+            None => self.logical_path_of(fd)?.filter(|path| self.leads_to_what(path, fd, || Ok(stat))),
+            remembered => remembered,
         };
+        let result = match &path {
+            Some(path) => self.logged(record(NameKind::Attributes, path, None), || self.everywhere(&[path], act, Some(&undo))),
+            None => self.everywhere(&[], act, Some(&undo)),
+        };
+        if let Some(path) = path.filter(|_| result.is_ok()) {
+            self.remember_place(attribute, &path);
+        }
         if change.concerns_privileges(stat.st_mode) {
             file.note_privileges();
         }
@@ -361,13 +367,18 @@ impl Namespace {
 
     /// Tells whether a logical path still leads to what a descriptor is open on, be that on the lowest member or on a later one.
     pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
+        self.leads_to_what(path, fd, || fstat(fd))
+    }
+
+    /// Tells what [`Self::leads_to`] does. `look` says what the descriptor is open on.
+    fn leads_to_what(&self, path: &[u8], fd: BorrowedFd<'_>, look: impl Fn() -> Result<Stat>) -> bool {
         // The kernel has just given the path, so no symlink is on it. If somebody puts one there now, whoever acts on the path afterwards does not follow it.
         let stat = |root: &OwnedFd| match statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW) {
             Err(OsError::NAMETOOLONG) => Located::below(root.as_fd(), &path[1..])?.stat(),
             found => found,
         };
         let is_named =
-            |named: Result<Stat>| matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
+            |named: Result<Stat>| matches!((named, look()), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
         let on_later = || self.root(self.slot_in_use_of(fd).ok_or(OsError::NODEV)?).and_then(stat);
         is_named(self.on_first(stat)) || is_named(on_later())
     }

@@ -68,6 +68,7 @@ impl Namespace {
         let anchor = || self.doubting(&target.path, || self.asking_first(|on| target.open(on, flags, Mode::empty())));
         match open_as_owner(&file, anchor) {
             Ok(anchor) => {
+                self.remember_place(file.attribute(), &target.path);
                 if let Ok(stat) = fstat(&anchor) {
                     let identity = [stat.st_dev, stat.st_ino];
                     file.note_anchor(identity);

@@ -7,17 +7,27 @@
 //! epoch (`Runtime::restructuring`), and a change of members raises the members' epoch. An entry
 //! carries both epochs in its token.
 //!
+//! Of one file the path is remembered: of that which this process made last, or changed last by its
+//! descriptor. Such a change is logged with the path, so that a start after a crash looks at the
+//! file, and the path must lead to the file then. A process that has the namespace lock asks the
+//! kernel for it only if a name was changed since, by whomever: a change of names that the log has
+//! a record of raises the log's sequence, which is in this entry's token. What brings one member
+//! after another to the same names, and has no record, raises an epoch.
+//!
 //! Invariants: no locks, so that a fork finds nothing held; an entry that is torn does not fit its
 //! token. An attribute is only used as long as the inode table says that the file has a name: its
 //! backing file is gone before the number is given out again.
 
 use crate::Namespace;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use format::Attribute;
 
 const DIRECTORY_COUNT: usize = 128;
 const FILE_COUNT: usize = 512;
 const CONFIRMED_COUNT: usize = 512;
+/// Longer paths of places are not remembered.
+const PLACE_BYTES_MAX: usize = 256;
 
 /// Kept for the life of a process.
 pub(crate) struct Remembered {
@@ -27,6 +37,14 @@ pub(crate) struct Remembered {
     confirmed: [AtomicU64; CONFIRMED_COUNT],
     /// Inode number, generation and token, by hash of the backing file.
     files: [[AtomicU64; 3]; FILE_COUNT],
+    place: Place,
+}
+
+/// Where one file lies.
+struct Place {
+    token: AtomicU64,
+    path_bytes: AtomicU64,
+    path: [AtomicU64; PLACE_BYTES_MAX / 8],
 }
 
 /// A state of the array's names and members.
@@ -42,6 +60,11 @@ impl Remembered {
             directories: [const { AtomicU64::new(0) }; DIRECTORY_COUNT],
             confirmed: [const { AtomicU64::new(0) }; CONFIRMED_COUNT],
             files: [const { [const { AtomicU64::new(0) }; 3] }; FILE_COUNT],
+            place: Place {
+                token: AtomicU64::new(0),
+                path_bytes: AtomicU64::new(0),
+                path: [const { AtomicU64::new(0) }; PLACE_BYTES_MAX / 8],
+            },
         }
     }
 }
@@ -96,6 +119,36 @@ impl Namespace {
         for (word, value) in self.file_words(backing).iter().zip(kept) {
             word.store(value, Ordering::Relaxed);
         }
+    }
+
+    /// Where a file lies, if that was noted and no name can have changed since. The namespace lock is held.
+    pub(crate) fn remembered_place(&self, file: Attribute) -> Option<Vec<u8>> {
+        let (place, epochs) = (&self.remembered.place, self.epochs()?);
+        let path_bytes = place.path_bytes.load(Ordering::Relaxed) as usize;
+        let words = place.path.get(..path_bytes.div_ceil(8))?;
+        let mut path: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        path.truncate(path_bytes);
+        (place.token.load(Ordering::Relaxed) == self.place_token(file, &path, epochs)).then_some(path)
+    }
+
+    /// Notes the logical path of a file, which leads to it. The namespace lock is held.
+    pub(crate) fn remember_place(&self, file: Attribute, path: &[u8]) {
+        let (place, Some(epochs)) = (&self.remembered.place, self.epochs()) else { return };
+        if path.len() > PLACE_BYTES_MAX {
+            return;
+        }
+        for (word, bytes) in place.path.iter().zip(path.chunks(8)) {
+            let mut value = [0; 8];
+            value[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+        place.path_bytes.store(path.len() as u64, Ordering::Relaxed);
+        place.token.store(self.place_token(file, path, epochs), Ordering::Relaxed);
+    }
+
+    fn place_token(&self, file: Attribute, path: &[u8], epochs: Epochs) -> u64 {
+        let sequence = self.array().runtime().names_log().sequence.load(Ordering::Relaxed);
+        token(&[file.inode, file.generation, sequence, hash(path)], epochs)
     }
 
     fn file_words(&self, [device, inode]: [u64; 2]) -> &'static [AtomicU64; 3] {

@@ -5,10 +5,11 @@ mod common;
 
 use common::*;
 use cxlraid_namespace::{Namespace, OFlags, Opened, Reached, RenameFlags, hold_text, holds_text};
+use format::{NameKind, NameRecord};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use sys::OsError;
+use sys::{AsFd as _, OsError};
 
 /// A file of so many bytes.
 fn make(names: Namespace, path: &str, bytes: usize) {
@@ -125,4 +126,65 @@ fn the_text_of_a_program_that_runs_is_not_written_to() {
     assert!(!holds_text(&reader.anchor));
     drop(anchor);
     inside(open(OFlags::WRONLY));
+}
+
+/// The newest record of the log, as the first member has it.
+fn newest(array: &TestArray) -> (u64, NameKind, String) {
+    let log = std::fs::read(array.members[0].join(".cxlraid/names")).unwrap();
+    let places = (format::TABLE_HEADER_BYTES..log.len()).step_by(format::NAME_RECORD_ALIGN);
+    let records = places.filter_map(|at| NameRecord::decode(&log[at..]));
+    let newest = records.max_by_key(|record| record.sequence).unwrap();
+    (newest.sequence, newest.kind, String::from_utf8(newest.path.to_vec()).unwrap())
+}
+
+/// After a crash, that is where the file is looked at.
+#[test]
+fn a_change_by_descriptor_is_logged_with_what_the_file_is_called_then() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    let other = attach_again(&array.members.iter().map(|member| member.to_str().unwrap()).collect::<Vec<_>>().join(":"));
+    let change = |names: Namespace, opened: &Opened| {
+        for mode in [0o600, 0o640] {
+            let before = newest(&array).0;
+            names.fchmod(opened.anchor.as_fd(), &opened.node, mode).unwrap();
+            assert!(newest(&array).0 <= before + 1);
+        }
+        let (_, kind, path) = newest(&array);
+        (kind == NameKind::Attributes).then_some(path)
+    };
+    inside(names.mkdir(b"/data/d", 0o755));
+    let opened = create(names, "/data/d/f");
+    assert_eq!(change(names, &opened).as_deref(), Some("/data/d/f"));
+    inside(names.rename(b"/data/d/f", b"/data/d/g", RenameFlags::empty()));
+    assert_eq!(change(names, &opened).as_deref(), Some("/data/d/g"));
+    inside(other.rename(b"/data/d/g", b"/data/d/h", RenameFlags::empty()));
+    assert_eq!(change(names, &opened).as_deref(), Some("/data/d/h"));
+    inside(other.rename(b"/data/d", b"/data/e", RenameFlags::empty()));
+    assert_eq!(change(names, &opened).as_deref(), Some("/data/e/h"));
+    let second = create(names, "/data/second");
+    assert_eq!(change(names, &second).as_deref(), Some("/data/second"));
+    assert_eq!(change(names, &opened).as_deref(), Some("/data/e/h"));
+    assert_eq!(change(names, &second).as_deref(), Some("/data/second"));
+    inside(other.rename(b"/data/second", b"/data/e/h", RenameFlags::empty()));
+    assert_eq!(change(names, &opened), None, "it has no name any more");
+    assert_eq!(change(names, &second).as_deref(), Some("/data/e/h"));
+    array.assert_same_trees();
+}
+
+/// One path is as long as is remembered, and one is longer.
+#[test]
+fn a_file_with_a_long_path_is_changed_by_descriptor() {
+    let array = TestArray::new();
+    for bytes in [255, 256, 257, 258] {
+        let directory = format!("/data/{}", "d".repeat(100 + bytes % 3));
+        inside(array.namespace.mkdir(directory.as_bytes(), 0o755));
+        let path = format!("{directory}/{}", "f".repeat(bytes - directory.len() - 1));
+        let opened = create(array.namespace, &path);
+        for mode in [0o600, 0o640] {
+            array.namespace.fchmod(opened.anchor.as_fd(), &opened.node, mode).unwrap();
+            assert_eq!(newest(&array).2, path);
+        }
+        inside(array.namespace.unlink(path.as_bytes()));
+        inside(array.namespace.rmdir(directory.as_bytes()));
+    }
 }
