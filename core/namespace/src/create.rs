@@ -26,15 +26,15 @@ const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 const NEW: OFlags = OURS.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
 
 impl Namespace {
-    /// Makes a file that is not there. The namespace lock is held.
-    pub(crate) fn create(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+    /// Makes a file that is not there. The namespace lock is held. `is_free`: it was seen meanwhile that the name has nothing, not even a symlink that leads to nothing.
+    pub(crate) fn create(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32, is_free: bool) -> Result<Reached<Opened>> {
         self.array().before_change()?;
         if is_dots(path.text()) {
             return self.refuse_to_make(path, if flags.contains(OFlags::EXCL) { OsError::EXIST } else { OsError::ISDIR });
         }
         let exclusive = flags.intersects(OFlags::EXCL | OFlags::NOFOLLOW);
         let target = match self.target(path)? {
-            Reached::Array(target) if exclusive || !self.is_there(&target) => target,
+            Reached::Array(target) if exclusive || is_free || !self.is_there(&target) => target,
             // A symlink that leads to nothing: what it leads to is made.
             Reached::Array(target) => match self.walk(path, true)? {
                 (Reached::Array(_), true) => return Err(OsError::ISDIR),

@@ -88,7 +88,7 @@ impl Namespace {
         let purpose = if flags.contains(OFlags::CREATE) { Purpose::Change } else { Purpose::Look };
         for _ in 0..TRY_COUNT {
             if !exclusive {
-                match self.open_existing(path, flags) {
+                match self.open_existing(path, flags, flags.contains(OFlags::CREATE)) {
                     Err(Trouble::Os(OsError::NOENT)) if flags.contains(OFlags::CREATE) => {}
                     // The kernel checks whether the path leads to a directory before it checks other things, so ISDIR wins.
                     Err(Trouble::Os(OsError::ACCESS | OsError::INVAL | OsError::PERM))
@@ -174,16 +174,26 @@ impl Namespace {
         mode: u32,
         may_change: Result<()>,
     ) -> Result<Option<Reached<Opened>>> {
+        let mut is_free = false;
         if !flags.contains(OFlags::CREATE | OFlags::EXCL) {
-            match self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW)) {
+            let (makes, follow) = (flags.contains(OFlags::CREATE), !flags.contains(OFlags::NOFOLLOW));
+            let find = |follow| self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow);
+            // Of a name that may have to be made it is asked first what is there itself: where there is nothing, no symlink needs to be looked for.
+            let itself = find(follow && !makes);
+            is_free = matches!(itself, Err(OsError::NOENT));
+            let found = match itself {
+                Ok(Reached::Array(found)) if makes && follow && is_symlink(&found)? => find(true),
+                found => found,
+            };
+            match found {
                 Ok(Reached::Host(path)) => return Ok(Some(Reached::Host(path))),
                 Ok(Reached::Array(found)) => return self.open_found_locked(path, flags, &found, may_change),
-                Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => {}
+                Err(OsError::NOENT) if makes => {}
                 Err(error) => return Err(error),
             }
         }
         may_change?;
-        self.create(path, flags, mode).map(Some)
+        self.create(path, flags, mode, is_free).map(Some)
     }
 
     /// Opens what was found. If the members disagree on it though the caller holds the namespace lock, a
@@ -197,10 +207,10 @@ impl Namespace {
     ) -> Result<Option<Reached<Opened>>> {
         match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
             FileType::RegularFile => {}
-            FileType::Directory | FileType::Symlink => return final_result(self.open_existing(path, flags)).map(Some),
+            FileType::Directory | FileType::Symlink => return final_result(self.open_existing(path, flags, false)).map(Some),
             _ => return Ok(None),
         }
-        match self.open_existing(path, flags) {
+        match self.open_existing(path, flags, false) {
             Err(Trouble::Changed) => {}
             result => return final_result(result).map(Some),
         }
@@ -211,15 +221,16 @@ impl Namespace {
             return Err(AGAIN);
         }
         self.complete(&found.path)?;
-        final_result(self.open_existing(path, flags)).map(Some)
+        final_result(self.open_existing(path, flags, false)).map(Some)
     }
 
     /// Opens what is there. Looks again as long as a witness contradicts the lowest member: each
-    /// contradiction is settled before the next look, at worst by taking a member out.
-    fn open_existing(&self, path: ProgramPath<'_>, flags: OFlags) -> core::result::Result<Reached<Opened>, Trouble> {
+    /// contradiction is settled before the next look, at worst by taking a member out. If `makes`, the caller goes on with the namespace
+    /// lock held if there is nothing.
+    fn open_existing(&self, path: ProgramPath<'_>, flags: OFlags, makes: bool) -> core::result::Result<Reached<Opened>, Trouble> {
         let (epochs, found, stat, twin) = loop {
             let (epochs, names_epoch) = (self.epochs(), self.array().runtime().names_epoch());
-            let found = match self.find(path, flags.difference(CHANGING), !flags.contains(OFlags::NOFOLLOW))? {
+            let found = match self.find_or_make(path, flags.difference(CHANGING), !flags.contains(OFlags::NOFOLLOW), makes)? {
                 Reached::Array(found) => found,
                 Reached::Host(path) => return Ok(Reached::Host(path)),
             };
@@ -505,6 +516,10 @@ fn open_one(root: &OwnedFd, relative: &[u8], for_writing: bool) -> Result<(Owned
         }
         Err(error) => Err(error),
     }
+}
+
+fn is_symlink(found: &Found) -> Result<bool> {
+    fstat(&found.fd).map(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
 /// Turns `Changed` into IO, after a look with the namespace lock held.

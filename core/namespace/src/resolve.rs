@@ -49,12 +49,22 @@ impl Namespace {
 
     /// Opens what `path` leads to, on the member whose answers count. `flags` make nothing and cut nothing.
     pub(crate) fn find(&self, path: ProgramPath<'_>, flags: OFlags, follow: bool) -> Result<Reached<Found>> {
+        self.find_or_make(path, flags, follow, false)
+    }
+
+    /// Does what [`Self::find`] does. If `makes`, the caller looks once more with the namespace lock held if there is nothing: the witnesses are asked then.
+    pub(crate) fn find_or_make(&self, path: ProgramPath<'_>, flags: OFlags, follow: bool, makes: bool) -> Result<Reached<Found>> {
         path.leads_somewhere()?;
         let text = normalise(path.text());
         let flags = if follow { flags } else { flags | OFlags::NOFOLLOW };
         if self.owns(&text) {
             let epochs = self.epochs();
-            match self.open_plainly(path, flags) {
+            let opened = match makes.then(|| self.open_on_first(path, flags)) {
+                // That something else than a directory is on the way may be the lowest member's loss.
+                None | Some(Err(OsError::NOTDIR)) => self.open_plainly(path, flags),
+                Some(opened) => opened,
+            };
+            match opened {
                 Ok((slot, fd)) => {
                     if let (Some(epochs), Some(parent)) = (epochs, self.plain_parent(path.text())) {
                         self.remember_parent(path, parent, epochs);

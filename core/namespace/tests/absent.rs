@@ -66,6 +66,28 @@ fn a_name_that_the_lowest_member_has_lost_is_served_from_the_others() {
     }
 }
 
+/// open(2) with O_CREAT makes a file only if no member has the name.
+#[test]
+fn a_name_that_the_lowest_member_has_lost_is_not_made_anew() {
+    for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4)] {
+        for (lost, path) in [("data/d/f", FILE), ("data/d", FILE), ("data", FILE), ("data/link", b"/data/link")] {
+            for more in [OFlags::CLOEXEC, OFlags::NOFOLLOW, OFlags::TRUNC] {
+                if path != FILE && more == OFlags::NOFOLLOW {
+                    continue;
+                }
+                let array = filled(level, count);
+                remove(&array.members[0].join(lost));
+                let opened = inside(array.namespace.open(path, OFlags::RDWR | OFlags::CREATE | more, 0o644));
+                assert!(!opened.is_made, "{lost}");
+                let bytes = if more == OFlags::TRUNC { 0 } else { 20_000 };
+                assert_eq!(read(&opened), vec![7; bytes], "{lost}");
+                let out = array.namespace.files().array().runtime().out();
+                assert_eq!(out.contains(0), path == FILE, "{lost}");
+            }
+        }
+    }
+}
+
 #[test]
 fn whatever_takes_a_files_place_on_the_lowest_member_is_not_taken_for_it() {
     type Make = fn(&Path);
