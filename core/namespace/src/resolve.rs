@@ -147,10 +147,6 @@ impl Namespace {
     pub(crate) fn target<'a>(&self, path: ProgramPath<'a>) -> Result<Reached<Target<'a>>> {
         path.leads_somewhere()?;
         let epochs = self.epochs();
-        let plain = epochs.zip(self.plain_parent(path.text()));
-        if plain.is_some_and(|(epochs, parent)| self.is_remembered(parent, epochs)) {
-            return Ok(Reached::Array(Target::new(path, path.text().to_vec(), false)));
-        }
         let whole = without_slashes(path.text());
         let slash = whole.len() < path.text().len();
         let Some(cut) = whole.iter().rposition(|&byte| byte == b'/') else {
@@ -158,6 +154,12 @@ impl Namespace {
         };
         let (parent, name) = (&whole[..=cut], &whole[cut + 1..]);
         let text = join(&normalise(parent), name);
+        // A dot in the path leads nowhere else. What stands before it must be a directory that may be searched, which it must be without the dot, too.
+        let is_plain = !slash && !climbs(parent);
+        let plain = epochs.filter(|_| is_plain).zip(self.plain_parent(&text));
+        if plain.is_some_and(|(epochs, parent)| self.is_remembered(parent, epochs)) {
+            return Ok(Reached::Array(Target::new(path, text, false)));
+        }
         if path.is_known(cut) {
             return Ok(Reached::Array(Target::new(path, text, slash)));
         }
