@@ -369,8 +369,10 @@ impl Array {
         let (own, _) = read(meta).map_err(|_| Unproven::Unread)?;
         let newest = self.newest_in_use().ok_or(Unproven::Unread)?;
         let (leave, _) = self.left(slot).ok_or(Unproven::Unrecorded)?;
-        let is_open =
-            |slot: Slot| self.members[slot].meta().is_some_and(|meta| is_superblock_open(meta, self.access) == Ok(true));
+        let is_open = |slot: Slot| {
+            let meta = self.members.get(slot).and_then(Member::meta);
+            meta.is_some_and(|meta| is_superblock_open(meta, self.access) == Ok(true))
+        };
         if !self.in_use().iter().all(is_open) {
             return Err(Unproven::Closed);
         }
