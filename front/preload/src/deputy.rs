@@ -18,6 +18,7 @@ use crate::call::{Call, Verdict};
 use crate::calls::data::{self, Buffer};
 use crate::calls::links;
 use crate::calls::{OPEN, directory, handler};
+use crate::uapi::{PR_SET_PDEATHSIG, SIGKILL};
 use crate::{array, guest, process, program, renewal, signals};
 use core::mem::ManuallyDrop;
 use core::ptr::null_mut;
@@ -29,9 +30,6 @@ use linux_raw_sys::general::{__WALL, CLONE_FILES, CLONE_FS, CLONE_VFORK};
 use namespace::Node;
 use sys::raw::syscall;
 use sys::{OsError, RawFd, high_fd};
-
-const PR_SET_PDEATHSIG: usize = 1;
-const SIGKILL: usize = 9;
 
 /// The deputy's words to its guest, which waits until the deputy has ended before it looks. They lie in the arena.
 struct Answer {

@@ -1,5 +1,6 @@
 //! What the process was given at its start: environment and auxiliary vector, copied before the program can change them.
 
+use crate::uapi::{AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_PHNUM, AT_SECURE, AT_SYSINFO_EHDR};
 use core::ffi::{CStr, c_char};
 use heap::boxed::Box;
 use heap::vec::Vec;
@@ -21,14 +22,6 @@ pub(crate) struct Auxiliary {
     /// Where the name lies that the program was executed by, with its NUL; 0 if it is not known.
     pub(crate) name: usize,
 }
-
-const AT_PHDR: usize = 3;
-const AT_PHNUM: usize = 5;
-const AT_BASE: usize = 7;
-const AT_ENTRY: usize = 9;
-const AT_SECURE: usize = 23;
-const AT_EXECFN: usize = 31;
-const AT_SYSINFO_EHDR: usize = 33;
 
 impl Auxiliary {
     /// Reads the vector that follows the environment.

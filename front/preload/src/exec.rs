@@ -15,6 +15,7 @@ use crate::needed::{self, Source};
 use crate::signals;
 use crate::stored::Stored;
 use crate::thread::word;
+use crate::uapi::PATH_MAX;
 use crate::unreached::{self, Withheld};
 use crate::{array, deputy, guest, process, program, stack};
 use ::array::Executing;
@@ -27,7 +28,6 @@ use sys::raw::syscall;
 use sys::{OsError, RawFd};
 use units::PAGE_BYTES;
 
-const PATH_BYTES_MAX: usize = 4096;
 /// The longest string that the kernel takes (MAX_ARG_STRLEN, execve(2)).
 const ENTRY_BYTES_MAX: usize = 32 * PAGE_BYTES;
 const PRELOAD: &[u8] = b"LD_PRELOAD";
@@ -217,7 +217,7 @@ fn preload(own: &[u8], theirs: &[u8], libraries: &[Vec<u8>]) -> Vec<u8> {
 
 /// An entry of an environment. None if it cannot be read, or if it is longer than the kernel lets it be.
 fn entry(pointer: usize) -> Option<Vec<u8>> {
-    let mut buffer = [0; PATH_BYTES_MAX];
+    let mut buffer = [0; PATH_MAX];
     match program::read_string(pointer, &mut buffer) {
         Ok(entry) => Some(entry.to_vec()),
         Err(OsError::NAMETOOLONG) => {

@@ -29,6 +29,7 @@ use crate::calls::{directory, handler};
 use crate::dispatch::watch_descriptor;
 use crate::table::{Row, Way};
 use crate::thread::word;
+use crate::uapi::SEEK_CUR;
 use crate::{array, deputy, exec, mappings, process, program, stored};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
@@ -42,8 +43,6 @@ use sys::raw::syscall;
 use sys::rustix::io::{FdFlags, fcntl_getfd};
 use sys::thread::ThreadBlock;
 use sys::{AsFd, FromRawFd, IntoRawFd, OsError, OwnedFd, RawFd, high_fd};
-
-const SEEK_CUR: usize = 1;
 
 /// Serves a call of a guest.
 #[cold]

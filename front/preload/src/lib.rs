@@ -50,5 +50,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod uapi;
 mod unreached;
 mod width;

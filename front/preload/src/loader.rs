@@ -8,6 +8,7 @@
 
 use crate::environment::Auxiliary;
 use crate::patch::elf::{DT_DEBUG, Image, ProgramHeader, bias_of_table};
+use crate::uapi::{AT_RANDOM, PR_GET_AUXV};
 use core::ffi::{CStr, c_char, c_int};
 use linux_raw_sys::general::__NR_prctl;
 use sys::raw::{check, syscall};
@@ -118,8 +119,6 @@ pub(crate) fn first_environment(
 
 /// Finds the environment on the first stack by the auxiliary vector behind it, which is found by the kernel's copy.
 fn environment_by_vector() -> Option<*const *const c_char> {
-    const PR_GET_AUXV: usize = 0x4155_5856;
-    const AT_RANDOM: usize = 25;
     const PAIR_COUNT_MAX: usize = 64;
     /// The vector ends below the bytes that AT_RANDOM names, but for those bytes' and the platform's name's own alignment.
     const DISTANCE_MAX: usize = 16 << 10;

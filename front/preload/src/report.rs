@@ -6,19 +6,12 @@
 //! The log is a local socket (`/dev/log`, syslog(3)); if no process listens there, the message is
 //! lost.
 
+use crate::uapi::{AF_UNIX, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, UNIX_PATH_MAX};
 use core::fmt::{self, Write};
 use linux_raw_sys::general::{__NR_sendto, __NR_socket};
+use linux_raw_sys::net::SOCK_DGRAM;
 use sys::raw::syscall;
 use units::ShownTo;
-
-// <linux/socket.h>, <linux/net.h>.
-const AF_UNIX: u16 = 1;
-const MSG_NOSIGNAL: usize = 0x4000;
-// sockaddr_un's sun_path.
-const UNIX_PATH_BYTES: usize = 108;
-const SOCK_DGRAM: u32 = 2;
-const SOCK_CLOEXEC: u32 = 0o2_000_000;
-const SOCK_NONBLOCK: u32 = 0o4000;
 
 /// The longest message; the rest is cut.
 const LINE_BYTES: usize = 512;
@@ -96,7 +89,7 @@ pub(crate) fn log(message: fmt::Arguments<'_>) {
 
 /// Sends `text` as one datagram to the local socket at `path`, if somebody listens there who can take it at once.
 fn send(text: &[u8], path: &[u8]) {
-    let mut address = UnixAddress { family: AF_UNIX, path: [0; UNIX_PATH_BYTES] };
+    let mut address = UnixAddress { family: AF_UNIX, path: [0; UNIX_PATH_MAX] };
     let Some(place) = address.path.get_mut(..path.len()) else { return };
     place.copy_from_slice(path);
     let kind = (SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK) as usize;
@@ -113,7 +106,7 @@ fn send(text: &[u8], path: &[u8]) {
 #[repr(C)]
 struct UnixAddress {
     family: u16,
-    path: [u8; UNIX_PATH_BYTES],
+    path: [u8; UNIX_PATH_MAX],
 }
 
 /// Writes `bytes` to `descriptor`, ignoring errors: there is nobody to tell.

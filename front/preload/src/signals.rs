@@ -31,31 +31,27 @@ use crate::process;
 use crate::program;
 use crate::sud;
 use crate::thread::{inside, word};
+use crate::uapi::{
+    SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTORER, SA_SIGINFO, SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGFPE, SIGILL,
+    SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
+};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
-use linux_raw_sys::general::{__NR_gettid, __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_tgsigqueueinfo};
+use linux_raw_sys::general::{
+    __NR_gettid, __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_tgsigqueueinfo, SA_EXPOSE_TAGBITS, SA_NOCLDSTOP, SA_NOCLDWAIT,
+    SA_RESTART,
+};
 use sys::raw::{check, syscall};
 
-const SIGILL: usize = 4;
-const SIGTRAP: usize = 5;
-const SIGBUS: usize = 7;
-const SIGFPE: usize = 8;
-const SIGKILL: usize = 9;
 /// The flags of sigaction(2) that the kernel knows on x86-64 (UAPI_SA_FLAGS).
-const FLAGS_KNOWN: u64 = 0xdc00_0807;
-const SIGSEGV: usize = 11;
-const SIGSTOP: usize = 19;
-const SIGSYS: usize = 31;
+const FLAGS_KNOWN: u64 = (SA_NOCLDSTOP | SA_NOCLDWAIT | SA_EXPOSE_TAGBITS | SA_RESTART) as u64
+    | SA_SIGINFO
+    | SA_RESTORER
+    | SA_ONSTACK
+    | SA_NODEFER
+    | SA_RESETHAND;
 const SIGNAL_COUNT: usize = 64;
 const SIG_DFL: usize = 0;
 const SIG_IGN: usize = 1;
-const SIG_BLOCK: usize = 0;
-const SIG_UNBLOCK: usize = 1;
-const SIG_SETMASK: usize = 2;
-const SA_SIGINFO: u64 = 4;
-const SA_RESTORER: u64 = 0x0400_0000;
-const SA_ONSTACK: u64 = 0x0800_0000;
-const SA_NODEFER: u64 = 0x4000_0000;
-const SA_RESETHAND: u64 = 0x8000_0000;
 const MASK_BYTES: usize = 8;
 /// The length of the code at `entry::signal_return`.
 const RETURN_BYTES: usize = 9;

@@ -13,7 +13,7 @@ use sys::raw::syscall;
 
 /// How many entries a new thread looks at: more than one, so the list shrinks faster than it grows.
 const LOOK_COUNT: usize = 4;
-const NO_SUCH_PROCESS: isize = -3;
+const NO_SUCH_PROCESS: isize = -(sys::OsError::SRCH.raw_os_error() as isize);
 
 struct Stack {
     /// The process of the thread: not this one if it only shares this memory.

@@ -16,6 +16,7 @@ use crate::calls::{directory, links};
 use crate::environment::Auxiliary;
 use crate::needed::{self, Source};
 use crate::thread::word;
+use crate::uapi::PR_SET_NAME;
 use crate::{deputy, exec, program, unreached};
 use heap::vec::Vec;
 use layout::Level;
@@ -321,7 +322,6 @@ pub(crate) fn path_of_copy(link: &[u8]) -> Option<&[u8]> {
 /// At the start of a program that is such a copy: the kernel has named its thread after the copy (prctl(2), PR_SET_NAME), and is told the file's name.
 pub(crate) fn take_name(auxiliary: &Auxiliary) {
     const BY_DESCRIPTOR: &[u8; 8] = b"/dev/fd/";
-    const PR_SET_NAME: usize = 15;
     if auxiliary.name == 0 || program::read::<[u8; 8]>(auxiliary.name) != Ok(*BY_DESCRIPTOR) {
         return;
     }

@@ -24,6 +24,7 @@ use crate::handover::{self, Asked, HandedOver};
 use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::patch::go::is_of_go;
 use crate::report::report;
+use crate::uapi::PATH_MAX;
 use crate::{guest, process, program};
 use core::ffi::CStr;
 use core::fmt;
@@ -36,7 +37,6 @@ use sys::rustix::thread::no_new_privs;
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, high_fd};
 use units::{PAGE_BYTES, Shown};
 
-const PATH_BYTES_MAX: usize = 4096;
 /// How many scripts may name one another as interpreters before the kernel gives up.
 const SCRIPT_DEPTH_MAX: usize = 5;
 /// The setting; if its value is `refuse`, programs without the library are not executed.
@@ -148,7 +148,7 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
     if anchors.is_empty() && !is_inside {
         return Ok(withheld);
     }
-    let mut buffer = [0; PATH_BYTES_MAX];
+    let mut buffer = [0; PATH_MAX];
     let name = Shown(name_of(target, &mut buffer));
     if crate::start::environment().get(SETTING) == Some(b"refuse") {
         report!(
@@ -241,7 +241,7 @@ fn inherited_anchors() -> Vec<RawFd> {
 }
 
 /// What the program is called in a message.
-fn name_of(target: Target, buffer: &mut [u8; PATH_BYTES_MAX]) -> &[u8] {
+fn name_of(target: Target, buffer: &mut [u8; PATH_MAX]) -> &[u8] {
     let (Target::Path(path) | Target::At(_, path, _)) = target;
     match program::read_string(path, buffer) {
         Ok(name) if !name.is_empty() => name,
@@ -252,7 +252,7 @@ fn name_of(target: Target, buffer: &mut [u8; PATH_BYTES_MAX]) -> &[u8] {
 /// Opens the file to be executed. None if it cannot be opened, or its name cannot be read.
 pub(crate) fn file_of(target: Target) -> Option<OwnedFd> {
     // The buffer has the name with the NUL at its end, which `open` needs.
-    let mut buffer = [0; PATH_BYTES_MAX];
+    let mut buffer = [0; PATH_MAX];
     match target {
         Target::Path(path) => match program::read_string(path, &mut buffer) {
             Ok(_) => open(CWD, &buffer),
@@ -347,8 +347,8 @@ fn gains_rights(file: &OwnedFd) -> bool {
 /// Whether a program asks for a dynamic linker of another C library than glibc, or the linker's name cannot be read. `name` is the range of the
 /// file that holds it.
 fn is_of_other_library(file: &OwnedFd, name: &core::ops::Range<u64>) -> bool {
-    let mut path = [0; PATH_BYTES_MAX];
-    let length = usize::try_from(name.end - name.start).unwrap_or(0).min(PATH_BYTES_MAX);
+    let mut path = [0; PATH_MAX];
+    let length = usize::try_from(name.end - name.start).unwrap_or(0).min(PATH_MAX);
     let count = pread(file, &mut path[..length], name.start).unwrap_or(0);
     let path = path[..count].split(|&byte| byte == 0).next().unwrap_or(b"");
     !crate::loader::is_glibc_linker(path)

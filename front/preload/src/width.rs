@@ -10,6 +10,8 @@
 //! calls (SYSCALL_DEFINE), as tracefs shows them under `events/syscalls`. `cargo x differ` draws arguments with bits in the
 //! upper half and compares what is answered.
 
+use linux_raw_sys::general as nr;
+
 /// The arguments of a call that are cut: to 32 bits, and to 16.
 pub(crate) struct Width {
     pub(crate) number: usize,
@@ -17,119 +19,119 @@ pub(crate) struct Width {
     pub(crate) modes: &'static [u8],
 }
 
-const fn words(number: usize, words: &'static [u8]) -> Width {
-    Width { number, words, modes: &[] }
+const fn words(number: u32, words: &'static [u8]) -> Width {
+    Width { number: number as usize, words, modes: &[] }
 }
 
-const fn modes(number: usize, modes: &'static [u8], words: &'static [u8]) -> Width {
-    Width { number, words, modes }
+const fn modes(number: u32, modes: &'static [u8], words: &'static [u8]) -> Width {
+    Width { number: number as usize, words, modes }
 }
 
 /// Names the arguments that are cut, for each served call that has any.
 #[rustfmt::skip]
 pub(crate) const WIDTHS: &[Width] = &[
-    modes(2, &[2], &[1]), // open
-    words(8, &[2]), // lseek
-    words(13, &[0]), // rt_sigaction
-    words(14, &[0]), // rt_sigprocmask
-    words(16, &[1]), // ioctl
-    words(21, &[1]), // access
-    words(26, &[2]), // msync
-    words(28, &[2]), // madvise
-    words(30, &[0, 2]), // shmat
-    words(42, &[0, 2]), // connect
-    words(43, &[0]), // accept
-    words(44, &[0, 3, 5]), // sendto
-    words(45, &[0, 3]), // recvfrom
-    words(46, &[0, 2]), // sendmsg
-    words(47, &[0, 2]), // recvmsg
-    words(49, &[0, 2]), // bind
-    words(51, &[0]), // getsockname
-    words(52, &[0]), // getpeername
-    words(72, &[1]), // fcntl
-    words(73, &[1]), // flock
-    words(78, &[2]), // getdents
-    modes(83, &[1], &[]), // mkdir
-    modes(85, &[1], &[]), // creat
-    words(89, &[2]), // readlink
-    modes(90, &[1], &[]), // chmod
-    modes(91, &[1], &[]), // fchmod
-    words(92, &[1, 2]), // chown
-    words(93, &[1, 2]), // fchown
-    words(94, &[1, 2]), // lchown
-    words(95, &[0]), // umask
-    words(105, &[0]), // setuid
-    words(106, &[0]), // setgid
-    words(113, &[0, 1]), // setreuid
-    words(114, &[0, 1]), // setregid
-    words(116, &[0]), // setgroups
-    words(117, &[0, 1, 2]), // setresuid
-    words(119, &[0, 1, 2]), // setresgid
-    words(122, &[0]), // setfsuid
-    words(123, &[0]), // setfsgid
-    modes(133, &[1], &[2]), // mknod
-    words(157, &[0]), // prctl
-    words(160, &[0]), // setrlimit
-    words(166, &[1]), // umount2
-    words(167, &[1]), // swapon
-    words(179, &[0, 2]), // quotactl
-    words(188, &[4]), // setxattr
-    words(189, &[4]), // lsetxattr
-    words(190, &[4]), // fsetxattr
-    words(206, &[0]), // io_setup
-    words(217, &[2]), // getdents64
-    words(221, &[3]), // fadvise64
-    words(231, &[0]), // exit_group
-    words(254, &[2]), // inotify_add_watch
-    modes(257, &[3], &[2]), // openat
-    modes(258, &[2], &[]), // mkdirat
-    modes(259, &[2], &[3]), // mknodat
-    words(260, &[2, 3, 4]), // fchownat
-    words(262, &[3]), // newfstatat
-    words(263, &[2]), // unlinkat
-    words(265, &[4]), // linkat
-    words(267, &[3]), // readlinkat
-    modes(268, &[2], &[]), // fchmodat
-    words(269, &[2]), // faccessat
-    words(275, &[5]), // splice
-    words(277, &[3]), // sync_file_range
-    words(280, &[3]), // utimensat
-    words(285, &[1]), // fallocate
-    words(288, &[0, 3]), // accept4
-    words(292, &[2]), // dup3
-    words(299, &[0, 2, 3]), // recvmmsg
-    words(300, &[0, 1]), // fanotify_init
-    words(301, &[1]), // fanotify_mark
-    words(302, &[0, 1]), // prlimit64
-    words(303, &[4]), // name_to_handle_at
-    words(304, &[0, 2]), // open_by_handle_at
-    words(307, &[0, 2, 3]), // sendmmsg
-    words(308, &[0, 1]), // setns
-    words(316, &[4]), // renameat2
-    words(317, &[0, 1]), // seccomp
-    words(322, &[4]), // execveat
-    words(326, &[5]), // copy_file_range
-    words(327, &[5]), // preadv2
-    words(328, &[5]), // pwritev2
-    words(329, &[3]), // pkey_mprotect
-    words(332, &[2, 3]), // statx
-    words(425, &[0]), // io_uring_setup
-    words(428, &[2]), // open_tree
-    words(429, &[4]), // move_mount
-    words(431, &[0, 1, 4]), // fsconfig
-    words(433, &[2]), // fspick
-    words(436, &[0, 1, 2]), // close_range
-    words(438, &[0, 1, 2]), // pidfd_getfd
-    words(439, &[2, 3]), // faccessat2
-    words(440, &[0, 2, 3, 4]), // process_madvise; of its count import_iovec() takes 32 bits
-    words(442, &[2]), // mount_setattr
-    words(443, &[1, 2]), // quotactl_fd
-    modes(452, &[2], &[3]), // fchmodat2
-    words(463, &[2]), // setxattrat
-    words(464, &[2]), // getxattrat
-    words(465, &[2]), // listxattrat
-    words(466, &[2]), // removexattrat
-    words(467, &[2]), // open_tree_attr
-    words(468, &[4]), // file_getattr
-    words(469, &[4]), // file_setattr
+    modes(nr::__NR_open, &[2], &[1]),
+    words(nr::__NR_lseek, &[2]),
+    words(nr::__NR_rt_sigaction, &[0]),
+    words(nr::__NR_rt_sigprocmask, &[0]),
+    words(nr::__NR_ioctl, &[1]),
+    words(nr::__NR_access, &[1]),
+    words(nr::__NR_msync, &[2]),
+    words(nr::__NR_madvise, &[2]),
+    words(nr::__NR_shmat, &[0, 2]),
+    words(nr::__NR_connect, &[0, 2]),
+    words(nr::__NR_accept, &[0]),
+    words(nr::__NR_sendto, &[0, 3, 5]),
+    words(nr::__NR_recvfrom, &[0, 3]),
+    words(nr::__NR_sendmsg, &[0, 2]),
+    words(nr::__NR_recvmsg, &[0, 2]),
+    words(nr::__NR_bind, &[0, 2]),
+    words(nr::__NR_getsockname, &[0]),
+    words(nr::__NR_getpeername, &[0]),
+    words(nr::__NR_fcntl, &[1]),
+    words(nr::__NR_flock, &[1]),
+    words(nr::__NR_getdents, &[2]),
+    modes(nr::__NR_mkdir, &[1], &[]),
+    modes(nr::__NR_creat, &[1], &[]),
+    words(nr::__NR_readlink, &[2]),
+    modes(nr::__NR_chmod, &[1], &[]),
+    modes(nr::__NR_fchmod, &[1], &[]),
+    words(nr::__NR_chown, &[1, 2]),
+    words(nr::__NR_fchown, &[1, 2]),
+    words(nr::__NR_lchown, &[1, 2]),
+    words(nr::__NR_umask, &[0]),
+    words(nr::__NR_setuid, &[0]),
+    words(nr::__NR_setgid, &[0]),
+    words(nr::__NR_setreuid, &[0, 1]),
+    words(nr::__NR_setregid, &[0, 1]),
+    words(nr::__NR_setgroups, &[0]),
+    words(nr::__NR_setresuid, &[0, 1, 2]),
+    words(nr::__NR_setresgid, &[0, 1, 2]),
+    words(nr::__NR_setfsuid, &[0]),
+    words(nr::__NR_setfsgid, &[0]),
+    modes(nr::__NR_mknod, &[1], &[2]),
+    words(nr::__NR_prctl, &[0]),
+    words(nr::__NR_setrlimit, &[0]),
+    words(nr::__NR_umount2, &[1]),
+    words(nr::__NR_swapon, &[1]),
+    words(nr::__NR_quotactl, &[0, 2]),
+    words(nr::__NR_setxattr, &[4]),
+    words(nr::__NR_lsetxattr, &[4]),
+    words(nr::__NR_fsetxattr, &[4]),
+    words(nr::__NR_io_setup, &[0]),
+    words(nr::__NR_getdents64, &[2]),
+    words(nr::__NR_fadvise64, &[3]),
+    words(nr::__NR_exit_group, &[0]),
+    words(nr::__NR_inotify_add_watch, &[2]),
+    modes(nr::__NR_openat, &[3], &[2]),
+    modes(nr::__NR_mkdirat, &[2], &[]),
+    modes(nr::__NR_mknodat, &[2], &[3]),
+    words(nr::__NR_fchownat, &[2, 3, 4]),
+    words(nr::__NR_newfstatat, &[3]),
+    words(nr::__NR_unlinkat, &[2]),
+    words(nr::__NR_linkat, &[4]),
+    words(nr::__NR_readlinkat, &[3]),
+    modes(nr::__NR_fchmodat, &[2], &[]),
+    words(nr::__NR_faccessat, &[2]),
+    words(nr::__NR_splice, &[5]),
+    words(nr::__NR_sync_file_range, &[3]),
+    words(nr::__NR_utimensat, &[3]),
+    words(nr::__NR_fallocate, &[1]),
+    words(nr::__NR_accept4, &[0, 3]),
+    words(nr::__NR_dup3, &[2]),
+    words(nr::__NR_recvmmsg, &[0, 2, 3]),
+    words(nr::__NR_fanotify_init, &[0, 1]),
+    words(nr::__NR_fanotify_mark, &[1]),
+    words(nr::__NR_prlimit64, &[0, 1]),
+    words(nr::__NR_name_to_handle_at, &[4]),
+    words(nr::__NR_open_by_handle_at, &[0, 2]),
+    words(nr::__NR_sendmmsg, &[0, 2, 3]),
+    words(nr::__NR_setns, &[0, 1]),
+    words(nr::__NR_renameat2, &[4]),
+    words(nr::__NR_seccomp, &[0, 1]),
+    words(nr::__NR_execveat, &[4]),
+    words(nr::__NR_copy_file_range, &[5]),
+    words(nr::__NR_preadv2, &[5]),
+    words(nr::__NR_pwritev2, &[5]),
+    words(nr::__NR_pkey_mprotect, &[3]),
+    words(nr::__NR_statx, &[2, 3]),
+    words(nr::__NR_io_uring_setup, &[0]),
+    words(nr::__NR_open_tree, &[2]),
+    words(nr::__NR_move_mount, &[4]),
+    words(nr::__NR_fsconfig, &[0, 1, 4]),
+    words(nr::__NR_fspick, &[2]),
+    words(nr::__NR_close_range, &[0, 1, 2]),
+    words(nr::__NR_pidfd_getfd, &[0, 1, 2]),
+    words(nr::__NR_faccessat2, &[2, 3]),
+    words(nr::__NR_process_madvise, &[0, 2, 3, 4]), // Of its count import_iovec() takes 32 bits.
+    words(nr::__NR_mount_setattr, &[2]),
+    words(nr::__NR_quotactl_fd, &[1, 2]),
+    modes(nr::__NR_fchmodat2, &[2], &[3]),
+    words(nr::__NR_setxattrat, &[2]),
+    words(nr::__NR_getxattrat, &[2]),
+    words(nr::__NR_listxattrat, &[2]),
+    words(nr::__NR_removexattrat, &[2]),
+    words(nr::__NR_open_tree_attr, &[2]),
+    words(nr::__NR_file_getattr, &[4]),
+    words(nr::__NR_file_setattr, &[4]),
 ];

@@ -8,7 +8,7 @@ use crate::call::{Call, Verdict};
 use crate::program;
 use core::mem::size_of;
 use linux_raw_sys::general::{
-    AT_EACCESS, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, STATX__RESERVED, UTIME_NOW, UTIME_OMIT,
+    AT_EACCESS, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW, STATX__RESERVED, UTIME_NOW, UTIME_OMIT,
 };
 use namespace::{Access, AtFlags, Reached, Stat, StatxFlags, Timestamps};
 use sys::rustix::fs::Timespec;
@@ -107,7 +107,7 @@ fn stat_descriptor(descriptor: RawFd, buffer: usize) -> Verdict {
 pub(crate) fn statx(call: &mut Call) -> Verdict {
     let [_, _, flags, mask, buffer, _] = call.args;
     let (bits, mask) = (flags as u32, StatxFlags::from_bits_retain(mask as u32));
-    let sync = AtFlags::from_bits_retain(bits & 0x6000);
+    let sync = AtFlags::from_bits_retain(bits & AT_STATX_SYNC_TYPE);
     let (means_descriptor, is_current) = (means_descriptor(call, 1, bits), is_current(call));
     if ((!means_descriptor || is_current) && bits & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0
         || mask.bits() & STATX__RESERVED != 0)

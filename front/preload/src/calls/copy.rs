@@ -5,6 +5,7 @@ use super::{OPEN, events, limit};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::program;
+use crate::uapi::{KCMP_FILE, MAX_RW_COUNT, SEEK_CUR};
 use file::FileRef;
 use linux_raw_sys::general::{__NR_kcmp, __NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
 use namespace::Node;
@@ -15,8 +16,6 @@ use units::PAGE_BYTES;
 
 /// Bytes moved at a time.
 const STEP_BYTES: usize = 256 << 10;
-/// The most one call moves, as in the kernel.
-const BYTES_MAX: usize = 0x7fff_f000;
 
 /// One end of a copy.
 pub(super) struct End {
@@ -155,7 +154,6 @@ impl End {
                 });
             }
             (None, None) => {
-                const SEEK_CUR: usize = 1;
                 let args = [self.fd as usize, bytes as usize, SEEK_CUR, 0, 0, 0];
                 // SAFETY: moves the position of the program's descriptor.
                 let _ = unsafe { syscall(linux_raw_sys::general::__NR_lseek as usize, args) };
@@ -367,7 +365,6 @@ fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError>
 /// Whether two descriptors are one open file description, as they may be that the process was started with. Where the kernel does
 /// not tell they are not.
 fn is_one_description(one: RawFd, other: RawFd) -> bool {
-    const KCMP_FILE: usize = 0;
     let process = crate::process::getpid() as usize;
     // SAFETY: looks at descriptors and changes nothing.
     unsafe { syscall(__NR_kcmp as usize, [process, process, KCMP_FILE, one as usize, other as usize, 0]) == 0 }
@@ -396,7 +393,7 @@ pub(super) fn piece_bytes(input: &End, pipe_bytes: usize) -> Result<usize, OsErr
 
 fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
     let mut buffer = heap::vec![0; bytes.min(STEP_BYTES)];
-    let bytes = bytes.min(BYTES_MAX);
+    let bytes = bytes.min(MAX_RW_COUNT);
     let ahead = overlap(&input, &output, bytes)?;
     let mut total = 0;
     while total < bytes {

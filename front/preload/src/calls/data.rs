@@ -8,28 +8,22 @@ use super::{OPEN, events, limit};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::program;
+use crate::uapi::{MAX_RW_COUNT, RWF_APPEND, RWF_DONTCACHE, RWF_DSYNC, RWF_NOAPPEND, RWF_NOSIGNAL, RWF_SYNC, UIO_MAXIOV};
 use file::FileRef;
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_munmap, __NR_preadv2, __NR_pwritev2};
+use linux_raw_sys::general::{__NR_munmap, __NR_preadv2, __NR_pwritev2, RWF_HIPRI, RWF_NOWAIT};
 use namespace::Node;
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
 
-/// The most bytes the kernel moves in one call.
-const BYTES_MAX: usize = 0x7fff_f000;
-/// The most buffers of one vectored call.
-const VECTOR_COUNT_MAX: usize = 1024;
 /// The most bytes of a vectored write that are gathered on the library's heap.
 const HEAP_BYTES_MAX: usize = 1 << 20;
 
-const RWF_DSYNC: usize = 2;
-const RWF_SYNC: usize = 4;
-const RWF_APPEND: usize = 0x10;
-const RWF_NOAPPEND: usize = 0x20;
-/// The flags that are accepted: HIPRI, DSYNC, SYNC, NOWAIT, APPEND, NOAPPEND, DONTCACHE and NOSIGNAL.
+/// The flags that are accepted.
 /// HIPRI, NOWAIT, DONTCACHE and NOSIGNAL have no effect, since the files are memory. ATOMIC is refused,
 /// as by a file system without it.
-const RWF_KNOWN: usize = 0x1bf;
+const RWF_KNOWN: usize =
+    (RWF_HIPRI | RWF_NOWAIT) as usize | RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND | RWF_DONTCACHE | RWF_NOSIGNAL;
 
 /// The end of the program's half of the address space with five levels of page tables, the most that
 /// processors have.
@@ -220,7 +214,7 @@ fn verify_all(at: At, buffers: &[Buffer]) -> Result<(), OsError> {
 fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     buffer.check()?;
     verify(offset, buffer.bytes)?;
-    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(BYTES_MAX));
+    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(MAX_RW_COUNT));
     // SAFETY: the program asked for its buffer to be written. If the address is bad, `read_at` returns FAULT.
     whole_or_reachable(address, bytes, true, |bytes| unsafe { file.read_at(offset, address as *mut u8, bytes) })
 }
@@ -358,7 +352,7 @@ fn check_place(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool, tot
     if start >= sys::file_limit::bytes() { Err(OsError::FBIG) } else { Ok(()) }
 }
 
-/// The number of bytes of all buffers. Those of a vectored call have at most [`BYTES_MAX`] together.
+/// The number of bytes of all buffers. Those of a vectored call have at most [`MAX_RW_COUNT`] together.
 fn bytes_of(buffers: &[Buffer]) -> usize {
     buffers.iter().fold(0, |total: usize, buffer| total.saturating_add(buffer.bytes))
 }
@@ -375,14 +369,14 @@ fn somewhere(buffer: Buffer) -> usize {
 /// Writes the buffer at `offset`.
 fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     verify(offset, buffer.bytes)?;
-    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(BYTES_MAX));
+    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(MAX_RW_COUNT));
     // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked for these bytes to be written.
     whole_or_reachable(address, bytes, false, |bytes| unsafe { file.write_at(offset, address as *const u8, bytes) })
 }
 
 /// Appends the buffer. Returns the file's new end and the number of bytes.
 fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
-    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(BYTES_MAX));
+    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(MAX_RW_COUNT));
     // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked for these bytes to be written.
     whole_or_reachable(address, bytes, false, |bytes| unsafe { file.append(address as *const u8, bytes) })
 }
@@ -448,11 +442,11 @@ impl Drop for Gathered {
 }
 
 /// The buffers of a vectored call, from its second and third arguments, cut so that together they have
-/// at most [`BYTES_MAX`].
+/// at most [`MAX_RW_COUNT`].
 pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
     // The kernel's import_iovec takes a count of 32 bits, and its callers cut off what is above them.
     let count = call.args[2] as u32 as usize;
-    if count > VECTOR_COUNT_MAX {
+    if count > UIO_MAXIOV {
         return Err(OsError::INVAL);
     }
     let read = |index: usize| {
@@ -461,7 +455,7 @@ pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
         if (buffer.bytes as isize) < 0 { Err(OsError::INVAL) } else { Ok(buffer) }
     };
     let mut buffers: Vec<Buffer> = (0..count).map(read).collect::<Result<_, _>>()?;
-    let mut room = BYTES_MAX;
+    let mut room = MAX_RW_COUNT;
     for buffer in &mut buffers {
         buffer.check()?;
         buffer.bytes = buffer.bytes.min(room);

@@ -7,18 +7,14 @@ use crate::call::{Call, Verdict};
 use crate::descriptors::Claim;
 use crate::patch::objects;
 use crate::process;
+use crate::uapi::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
-    __NR_close, __NR_dup3, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETLK, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD,
-    F_SETFL, F_SETLK, F_SETLKW, O_APPEND, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
+    __NR_close, __NR_dup3, F_CREATED_QUERY, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETLK, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK,
+    F_OFD_SETLKW, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, O_APPEND, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
 };
 use sys::{OsError, RawFd, high_fd};
 
-/// Flags of close_range(2).
-pub(super) const CLOSE_RANGE_UNSHARE: u32 = 2;
-pub(super) const CLOSE_RANGE_CLOEXEC: u32 = 4;
-/// F_LINUX_SPECIFIC_BASE + 4.
-const F_CREATED_QUERY: u32 = 1028;
 /// Status flags that F_SETFL changes.
 pub(super) const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 

@@ -184,7 +184,7 @@ fn host_cwd() -> Option<Vec<u8>> {
 
 /// The path that getcwd(2) tells, without a trailing slash; None if getcwd(2) fails.
 fn told_cwd() -> Option<Vec<u8>> {
-    let mut buffer = [0u8; paths::PATH_BYTES_MAX];
+    let mut buffer = [0u8; crate::uapi::PATH_MAX];
     // SAFETY: the buffer is as long as said.
     let length =
         check(unsafe { syscall(__NR_getcwd as usize, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) }).ok()?;

@@ -24,6 +24,7 @@ use crate::lock::RawLock;
 use crate::maps::Area;
 use crate::process;
 use crate::report::report;
+use crate::uapi::{KCMP_FILES, KCMP_VM};
 use ::array::liveness::{ProcessId, process_lives};
 use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -92,10 +93,6 @@ pub(crate) fn means_own_memory(pidfd: RawFd) -> bool {
 fn has_own_memory(task: u32) -> bool {
     shares(task, KCMP_VM)
 }
-
-// <linux/kcmp.h>
-const KCMP_VM: usize = 1;
-const KCMP_FILES: usize = 2;
 
 /// Whether a task is this process, a thread of it, or one that shares something with it.
 fn shares(task: u32, what: usize) -> bool {

@@ -7,6 +7,7 @@
 
 use super::on_path::At;
 use crate::call::{Call, Verdict};
+use crate::uapi::{SO_TYPE, SOL_SOCKET};
 use linux_raw_sys::general::{__NR_getsockopt, __NR_openat};
 use sys::OsError;
 use sys::raw::syscall;
@@ -40,10 +41,8 @@ pub(crate) fn refusal_of_open(flags: usize, mode: usize) -> Option<Verdict> {
 
 /// The kernel's refusal of a descriptor that is to be a socket, if it is none.
 pub(crate) fn refusal_of_socket(descriptor: sys::RawFd) -> Option<Verdict> {
-    const SOL_SOCKET: usize = 1;
-    const SO_TYPE: usize = 3;
     let (mut kind, mut bytes) = (0_u32, size_of::<u32>() as u32);
-    let args = [descriptor as usize, SOL_SOCKET, SO_TYPE, &raw mut kind as usize, &raw mut bytes as usize, 0];
+    let args = [descriptor as usize, SOL_SOCKET as usize, SO_TYPE, &raw mut kind as usize, &raw mut bytes as usize, 0];
     // SAFETY: asks a descriptor what it is; there is room for the answer.
     let result = unsafe { syscall(__NR_getsockopt as usize, args) };
     (result < 0).then_some(Verdict::Done(result))

@@ -2,11 +2,10 @@
 //! (setrlimit(2)).
 
 use crate::call::{Call, Verdict};
+use crate::uapi::SIGXFSZ;
 use crate::{process, signals};
 use linux_raw_sys::general::{__NR_setrlimit, RLIMIT_FSIZE};
 use sys::OsError;
-
-const SIGXFSZ: usize = 25;
 
 /// setrlimit, prlimit64: a new limit is remembered, but not of a child that shares its parent's memory: its limit is its own.
 pub(crate) fn set(call: &mut Call) -> Verdict {

@@ -21,6 +21,7 @@ use crate::call::{Call, Verdict};
 use crate::deputy;
 use crate::program;
 use crate::table::{ROWS, Row};
+use crate::uapi::IN_DONT_FOLLOW;
 use ::array::config::normalise;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
@@ -31,10 +32,26 @@ use sys::{AsFd, AsRawFd, BorrowedFd, OsError, RawFd};
 use units::PAGE_BYTES;
 
 /// All flags of open(2), and those that count beside O_PATH. Others are ignored by open(2) and refused by openat2(2).
-const OPENING: u64 = 0x7f_ffc3;
+const OPENING: u64 = (nr::O_ACCMODE
+    | nr::O_CREAT
+    | nr::O_EXCL
+    | nr::O_NOCTTY
+    | nr::O_TRUNC
+    | nr::O_APPEND
+    | nr::O_NONBLOCK
+    | nr::O_SYNC
+    | nr::FASYNC
+    | nr::O_DIRECT
+    | nr::O_LARGEFILE
+    | nr::O_DIRECTORY
+    | nr::O_NOFOLLOW
+    | nr::O_NOATIME
+    | nr::O_CLOEXEC
+    | nr::O_PATH
+    | nr::O_TMPFILE) as u64;
 const NAMING: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// O_LARGEFILE, which open(2) sets by itself.
-const LARGE: u64 = 0o100_000;
+const LARGE: u64 = nr::O_LARGEFILE as u64;
 /// The bytes of `struct open_how`.
 const HOW_BYTES: usize = 24;
 const MAKING: OFlags = OFlags::CREATE.union(OFlags::TMPFILE);
@@ -96,7 +113,9 @@ fn kind(call: &Call) -> Kind {
         nr::__NR_mount | nr::__NR_umount2 | nr::__NR_execve | nr::__NR_execveat => Kind::Other,
         // They look where their paths lead themselves.
         nr::__NR_pivot_root | nr::__NR_acct | nr::__NR_swapon | nr::__NR_swapoff | nr::__NR_quotactl => Kind::Other,
-        nr::__NR_open_tree | nr::__NR_move_mount | nr::__NR_fspick | nr::__NR_mount_setattr | 467 => Kind::Other,
+        nr::__NR_open_tree | nr::__NR_move_mount | nr::__NR_fspick | nr::__NR_mount_setattr | nr::__NR_open_tree_attr => {
+            Kind::Other
+        }
         nr::__NR_chdir | nr::__NR_fanotify_mark => Kind::Other,
         _ => Kind::Look { follow: follows_by_flags(call) },
     }
@@ -108,7 +127,7 @@ fn kind_of_openat2(call: &Call) -> Kind {
         return Kind::Other;
     };
     // NO_MAGICLINKS and CACHED keep no other symlink out.
-    if resolve & !0x22 != 0 {
+    if resolve & !(ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED).bits() != 0 {
         return Kind::Other;
     }
     let flags = OFlags::from_bits_retain(flags as u32);
@@ -136,7 +155,7 @@ fn follows_by_flags(call: &Call) -> bool {
         nr::__NR_file_getattr | nr::__NR_file_setattr => call.args[4],
         nr::__NR_newfstatat | nr::__NR_faccessat2 | nr::__NR_fchmodat2 | nr::__NR_utimensat => call.args[3],
         nr::__NR_fchownat => call.args[4],
-        nr::__NR_inotify_add_watch => return call.args[2] & 0x0200_0000 == 0, // IN_DONT_FOLLOW
+        nr::__NR_inotify_add_watch => return call.args[2] & IN_DONT_FOLLOW == 0,
         _ => 0,
     };
     flags as u32 & nr::AT_SYMLINK_NOFOLLOW == 0

@@ -10,12 +10,10 @@ use super::node::{Held, Node};
 use super::{OPEN, directory};
 use crate::call::{Call, Verdict};
 use crate::{process, program};
-use linux_raw_sys::general::{__NR_fstatfs, __NR_getdents, __NR_getdents64, __NR_readlinkat};
+use linux_raw_sys::general::{__NR_fstatfs, __NR_getdents, __NR_getdents64, __NR_readlinkat, PROC_SUPER_MAGIC};
 use sys::raw::{check, syscall};
 use sys::{AsRawFd, OsError, RawFd, high_fd};
 
-/// What fstatfs(2) says of /proc.
-const PROC_MAGIC: u64 = 0x9fa0;
 /// Where in an entry its length and its name lie: behind the inode's number, the next entry's offset and the length, and in the newer form behind the type.
 const LENGTH_AT: usize = 16;
 const NAME_AT: [usize; 2] = [18, 19];
@@ -143,7 +141,7 @@ fn is_listing(fd: RawFd) -> bool {
     let mut kind = [0_u64; 16];
     // SAFETY: there is room for the structure, which is 120 bytes long.
     let asked = unsafe { syscall(__NR_fstatfs as usize, [fd as usize, kind.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    if asked < 0 || kind[0] != PROC_MAGIC {
+    if asked < 0 || kind[0] != u64::from(PROC_SUPER_MAGIC) {
         return false;
     }
     let mut name = *b"/proc/thread-self/fd/0000000000\0";

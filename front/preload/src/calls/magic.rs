@@ -9,8 +9,9 @@
 //! whether it may be followed.
 
 use super::node::Held;
-use super::paths::{AT_FDCWD, PATH_BYTES_MAX};
+use super::paths::AT_FDCWD;
 use super::{OPEN, directory};
+use crate::uapi::PATH_MAX;
 use crate::{array, process, program};
 use heap::vec::Vec;
 use namespace::{Node, OFlags};
@@ -82,7 +83,7 @@ pub(crate) fn name(base: RawFd, address: usize) -> Option<Name> {
 }
 
 fn named_at(base: RawFd, address: usize) -> Option<Name> {
-    let mut buffer = [0; PATH_BYTES_MAX];
+    let mut buffer = [0; PATH_MAX];
     named(base, program::read_string(address, &mut buffer).ok()?)
 }
 

@@ -7,14 +7,13 @@ use super::OPEN;
 use super::node::{Held, Node};
 use super::process::share;
 use crate::call::{Call, Verdict};
+use crate::uapi::{MSG_PEEK, SCM_RIGHTS, SOL_SOCKET};
 use crate::{array, process, program};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use sys::RawFd;
 
-const SOL_SOCKET: i32 = 1;
-const SCM_RIGHTS: i32 = 1;
 /// `struct mmsghdr`: a message and what was transferred of it.
 const MANY_BYTES: usize = 64;
 /// The kernel's UIO_MAXIOV, the most messages of one call.
@@ -131,7 +130,6 @@ fn nameless(user: &Held) -> Option<&file::FileRef> {
 
 /// A descriptor has come by a call with these flags. The message of which it is a part is still on its way if it was only looked at.
 fn adopt_by(flags: usize) -> impl FnMut(RawFd) {
-    const MSG_PEEK: usize = 2;
     move |descriptor| {
         array::adopt(descriptor);
         if flags & MSG_PEEK == 0 {

@@ -104,7 +104,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_pivot_root, mount::pivot_root),
         (nr::__NR_open_tree, mount::open_tree),
         (nr::__NR_fspick, mount::open_tree),
-        (467, mount::open_tree), // open_tree_attr
+        (nr::__NR_open_tree_attr, mount::open_tree),
         (nr::__NR_move_mount, mount::move_mount),
         (nr::__NR_mount_setattr, mount::set_attributes),
         (nr::__NR_fsconfig, mount::configure),
@@ -211,12 +211,12 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_name_to_handle_at, watch::by_anchor),
         (nr::__NR_open_by_handle_at, watch::open_handle),
         (nr::__NR_chroot, root::chroot),
-        (463, watch::absent), // setxattrat
-        (464, watch::absent), // getxattrat
-        (465, watch::absent), // listxattrat
-        (466, watch::absent), // removexattrat
-        (468, watch::absent), // file_getattr
-        (469, watch::absent), // file_setattr
+        (nr::__NR_setxattrat, watch::absent),
+        (nr::__NR_getxattrat, watch::absent),
+        (nr::__NR_listxattrat, watch::absent),
+        (nr::__NR_removexattrat, watch::absent),
+        (nr::__NR_file_getattr, watch::absent),
+        (nr::__NR_file_setattr, watch::absent),
         (nr::__NR_getxattr, xattr::get),
         (nr::__NR_lgetxattr, xattr::get),
         (nr::__NR_fgetxattr, xattr::fget),

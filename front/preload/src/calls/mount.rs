@@ -13,27 +13,24 @@ use super::paths::{self, AT_FDCWD, Where};
 use super::{is_ours, links, magic, root};
 use crate::call::{Call, Verdict};
 use crate::report::report;
+use crate::uapi::{
+    EXT4_IOC_MOVE_EXT, FICLONE, FICLONERANGE, FSCONFIG_SET_FD, FSCONFIG_SET_PATH, FSCONFIG_SET_PATH_EMPTY, FSCONFIG_SET_STRING,
+    FUSE_DEV_IOC_BACKING_OPEN, LOOP_CHANGE_FD, LOOP_CONFIGURE, LOOP_SET_FD, MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH,
+    Q_QUOTAON, XFS_IOC_EXCHANGE_RANGE,
+};
 use crate::{array, program};
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_fspick, AT_EMPTY_PATH, MS_BIND, MS_MOVE, MS_REC, MS_SILENT};
+use linux_raw_sys::general::{
+    __NR_fspick, AT_EMPTY_PATH, FSPICK_EMPTY_PATH, MS_BIND, MS_MGC_MSK, MS_MGC_VAL, MS_MOVE, MS_REC, MS_SILENT,
+};
 use namespace::{FileType, Reached};
 use sys::rustix::fs::fstat;
 use sys::rustix::thread::{CapabilitySet, capabilities};
 use sys::{OsError, RawFd};
 use units::Shown;
 
-// <linux/mount.h>
-const FSCONFIG_SET_STRING: usize = 1;
-const FSCONFIG_SET_PATH: usize = 3;
-const FSCONFIG_SET_PATH_EMPTY: usize = 4;
-const FSCONFIG_SET_FD: usize = 5;
 /// The parameters that name directories or files of other file systems, up to a `+`.
 const PARAMETERS: [&[u8]; 5] = [b"source", b"lowerdir", b"upperdir", b"workdir", b"datadir"];
-const FSPICK_EMPTY_PATH: u32 = 8;
-const MOVE_MOUNT_F_EMPTY_PATH: usize = 4;
-const MOVE_MOUNT_T_EMPTY_PATH: usize = 0x40;
-// <linux/quota.h>
-const Q_QUOTAON: u32 = 0x80_0002;
 
 /// Where a path argument leads.
 enum Leads {
@@ -95,7 +92,7 @@ fn refuse(right: CapabilitySet, error: OsError, name: &[u8], what: &str) -> Verd
 }
 
 fn refuse_mount(call: &Call, at: At) -> Verdict {
-    let mut buffer = [0; paths::PATH_BYTES_MAX];
+    let mut buffer = [0; crate::uapi::PATH_MAX];
     let name = program::read_string(call.args[at.path()], &mut buffer).unwrap_or(b"a directory");
     refuse(CapabilitySet::SYS_ADMIN, OsError::OPNOTSUPP, name, "a mount with a directory or file")
 }
@@ -103,7 +100,7 @@ fn refuse_mount(call: &Call, at: At) -> Verdict {
 pub(crate) fn mount(call: &mut Call) -> Verdict {
     let flags = call.args[3] as u32;
     // In old programs the upper half is a magic number.
-    let flags = if flags & 0xffff_0000 == 0xc0ed_0000 { flags & 0xffff } else { flags };
+    let flags = if flags & MS_MGC_MSK == MS_MGC_VAL { flags & !MS_MGC_MSK } else { flags };
     let binds = flags & MS_BIND != 0 && flags & !(MS_BIND | MS_REC | MS_SILENT) == 0;
     let at = [At::cwd(0).by_name(), At::cwd(1).by_name()];
     if binds && at.iter().all(|at| matches!(at.locate(call), Where::Array(_))) {
@@ -280,21 +277,11 @@ pub(crate) fn quota_of_descriptor(call: &mut Call) -> Verdict {
     if is_ours(call.descriptor(0)) { Verdict::error(OsError::NOSYS) } else { Verdict::Pass }
 }
 
-// <linux/loop.h>, <linux/fs.h>, <linux/fuse.h>; ext4 and XFS.
-const LOOP_SET_FD: u32 = 0x4c00;
-const LOOP_CHANGE_FD: u32 = 0x4c06;
-const LOOP_CONFIGURE: u32 = 0x4c0a;
-const FICLONE: u32 = 0x4004_9409;
-const FICLONERANGE: u32 = 0x4020_940d;
-const EXT4_IOC_MOVE_EXT: u32 = 0xc028_660f;
-const XFS_IOC_EXCHANGE_RANGE: u32 = 0x4028_5881;
-const FUSE_DEV_IOC_BACKING_OPEN: u32 = 0x4010_e501;
-
 /// The answer to an ioctl(2) on something of the host whose argument is, or begins with, a descriptor of the array that the kernel would read, write or keep.
 pub(crate) fn given_by_ioctl(call: &Call, is_ours: impl Fn(RawFd) -> bool) -> Option<Verdict> {
     let [_, request, argument, ..] = call.args;
     let first = |offset: usize| program::read::<RawFd>(argument.wrapping_add(offset)).unwrap_or(-1);
-    let descriptor = match request as u32 {
+    let descriptor = match request & 0xffff_ffff {
         LOOP_SET_FD | LOOP_CHANGE_FD | FICLONE => argument as RawFd,
         LOOP_CONFIGURE | FICLONERANGE | XFS_IOC_EXCHANGE_RANGE | FUSE_DEV_IOC_BACKING_OPEN => first(0),
         EXT4_IOC_MOVE_EXT => first(4),
@@ -306,7 +293,7 @@ pub(crate) fn given_by_ioctl(call: &Call, is_ours: impl Fn(RawFd) -> bool) -> Op
     if !is_ours(descriptor) || is_ours(call.descriptor(0)) {
         return None;
     }
-    Some(match request as u32 {
+    Some(match request & 0xffff_ffff {
         LOOP_SET_FD | LOOP_CHANGE_FD | LOOP_CONFIGURE => {
             report!(
                 "a loop device on a file of the array is refused, since the kernel would take one member's; use a file outside the array"

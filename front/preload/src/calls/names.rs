@@ -8,7 +8,9 @@ use super::{directory, judge, links};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::program;
-use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFDIR};
+use linux_raw_sys::general::{
+    AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK,
+};
 use namespace::{FileType, ProgramPath, Reached, RenameFlags};
 use sys::OsError;
 use sys::raw::syscall;
@@ -88,19 +90,16 @@ pub(crate) fn mknodat(call: &mut Call) -> Verdict {
 
 /// What mknod(2) says of the kind of a node before it looks at the path.
 fn refused_kind(mode: u32) -> Option<OsError> {
-    match mode & KIND {
-        0 | 0o10_000 | 0o20_000 | 0o60_000 | 0o100_000 | 0o140_000 => None,
-        0o40_000 => Some(OsError::PERM),
+    match mode & S_IFMT {
+        0 | S_IFIFO | S_IFCHR | S_IFBLK | S_IFREG | S_IFSOCK => None,
+        S_IFDIR => Some(OsError::PERM),
         _ => Some(OsError::INVAL),
     }
 }
 
-/// The bits of a mode that say what kind of file it is.
-const KIND: u32 = 0o170_000;
-
 fn make_node(path: ProgramPath<'_>, mode: u32, device: u32) -> Done {
-    let kind = if mode & KIND == 0 { FileType::RegularFile } else { FileType::from_raw_mode(mode) };
-    array::namespace()?.mknod(path, kind, mode & !KIND, u64::from(device))
+    let kind = if mode & S_IFMT == 0 { FileType::RegularFile } else { FileType::from_raw_mode(mode) };
+    array::namespace()?.mknod(path, kind, mode & !S_IFMT, u64::from(device))
 }
 
 pub(crate) fn rename(call: &mut Call) -> Verdict {

@@ -11,14 +11,13 @@ use super::directory::{self, Base};
 use super::rights;
 use crate::array::{self, Prefixes, prefixes};
 use crate::program;
+use crate::uapi::PATH_MAX;
 use ::array::config::normalise;
 use heap::vec::Vec;
 use namespace::ProgramPath;
 use sys::{AsRawFd, OsError, RawFd};
 use units::Slot;
 
-/// The longest path the kernel takes, with its NUL.
-pub(crate) const PATH_BYTES_MAX: usize = 4096;
 /// The number that means the current directory.
 pub(crate) const AT_FDCWD: RawFd = -100;
 
@@ -96,7 +95,7 @@ impl Asked {
 /// What the path at `address`, relative to `directory`, means.
 pub(crate) fn locate(directory: RawFd, address: usize) -> Where {
     let Some(prefixes) = prefixes() else { return Where::Host };
-    let mut buffer = [0; PATH_BYTES_MAX];
+    let mut buffer = [0; PATH_MAX];
     match program::read_string(address, &mut buffer) {
         Ok(path) => locate_text(prefixes, directory, path),
         Err(_) => Where::Host,
@@ -110,7 +109,7 @@ pub(crate) fn locate_bytes(directory: RawFd, path: &[u8]) -> Where {
 
 /// The bytes of a string that is not a path to be resolved (a symlink's target).
 pub(crate) fn text(address: usize) -> Result<Vec<u8>, OsError> {
-    let mut buffer = [0; PATH_BYTES_MAX];
+    let mut buffer = [0; PATH_MAX];
     program::read_string(address, &mut buffer).map(<[u8]>::to_vec)
 }
 

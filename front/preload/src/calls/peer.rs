@@ -3,10 +3,11 @@
 //! A call that may wait is made by the stub, with an address buffer of the library's in place of
 //! the program's, which has room for any address.
 
-use super::socket::{AF_UNIX, Address, PATH_BYTES_MAX, in_use};
+use super::socket::{Address, in_use};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::program;
+use crate::uapi::{AF_UNIX, UNIX_PATH_MAX};
 use heap::boxed::Box;
 use linux_raw_sys::general::{__NR_close, __NR_recvfrom};
 use sys::OsError;
@@ -49,7 +50,7 @@ fn translated(address: &[u8]) -> Option<(Address, usize)> {
     if u16::from_ne_bytes(*family) != AF_UNIX || path.first().is_none_or(|&byte| byte == 0) {
         return None;
     }
-    let path = &path[..path.len().min(PATH_BYTES_MAX)];
+    let path = &path[..path.len().min(UNIX_PATH_MAX)];
     let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
     let path = array::namespace().ok()?.logical(&path[..end])?;
     Some(Address::of(path))

@@ -13,7 +13,6 @@
 //! What ends it is: the return of a call that is made here; the next entry of the thread that has lent its block (`process::lend_block`);
 //! [`exec`], if the kernel refuses. Where guests may run beside the owner (`process::expect_guests`) nothing ends it.
 
-use super::descriptor::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE};
 use super::node::Node;
 use super::on_path::At;
 use super::paths::AT_FDCWD;
@@ -21,6 +20,7 @@ use super::{OPEN, judge};
 use crate::call::{Call, Verdict};
 use crate::descriptors::{Meaning, Use};
 use crate::mappings::{process as mappings, quiet};
+use crate::uapi::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE};
 use crate::{array, exec, guest, process, program, stack, stored, sud};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{

@@ -9,6 +9,7 @@
 
 use crate::array;
 use crate::call::{Call, Verdict};
+use crate::uapi::PR_SET_SECCOMP;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_seccomp, __NR_setfsgid, __NR_setfsuid, __NR_setns};
 use sys::raw::syscall;
@@ -20,9 +21,6 @@ static HAVE_CHANGED: AtomicBool = AtomicBool::new(false);
 pub(super) fn may_be_fewer() -> bool {
     HAVE_CHANGED.load(Ordering::Relaxed)
 }
-
-/// The option of prctl(2) that restricts system calls.
-const PR_SET_SECCOMP: usize = 22;
 
 /// Whether the process has asked for a filter of its system calls.
 static ARE_CALLS_RESTRICTED: AtomicBool = AtomicBool::new(false);

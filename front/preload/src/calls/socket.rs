@@ -14,6 +14,7 @@ use super::{judge, links};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::program;
+use crate::uapi::{AF_UNIX, UNIX_PATH_MAX};
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::boxed::Box;
@@ -24,9 +25,7 @@ use sys::raw::{check, syscall};
 use sys::rustix::fs::{Mode, OFlags, open};
 use sys::{AsRawFd, OsError};
 
-pub(super) const AF_UNIX: u16 = 1;
 const FAMILY_BYTES: usize = size_of::<u16>();
-pub(super) const PATH_BYTES_MAX: usize = 108;
 /// A path at which the kernel never finds a socket: looking for one there is `ENOENT`.
 const NOWHERE: &[u8] = b"/proc/self/nowhere";
 
@@ -39,14 +38,14 @@ static USED: AtomicBool = AtomicBool::new(false);
 #[derive(Clone, Copy)]
 pub(super) struct Address {
     pub(super) family: u16,
-    pub(super) path: [u8; PATH_BYTES_MAX],
+    pub(super) path: [u8; UNIX_PATH_MAX],
 }
 
 impl Address {
-    /// The address of a path of at most [`PATH_BYTES_MAX`] bytes, and its length. A path of that many bytes has no NUL behind it,
+    /// The address of a path of at most [`UNIX_PATH_MAX`] bytes, and its length. A path of that many bytes has no NUL behind it,
     /// which the kernel accepts.
     pub(super) fn of(path: &[u8]) -> (Self, usize) {
-        let mut address = Self { family: AF_UNIX, path: [0; PATH_BYTES_MAX] };
+        let mut address = Self { family: AF_UNIX, path: [0; UNIX_PATH_MAX] };
         address.path[..path.len()].copy_from_slice(path);
         (address, (FAMILY_BYTES + path.len() + 1).min(size_of::<Self>()))
     }
@@ -93,7 +92,7 @@ pub(crate) fn bind(call: &mut Call) -> Verdict {
         return refusal;
     }
     array::tell();
-    let bound = namespace.bind_socket(path.path(), PATH_BYTES_MAX, |member_path| {
+    let bound = namespace.bind_socket(path.path(), UNIX_PATH_MAX, |member_path| {
         let (address, bytes) = Address::of(member_path);
         // SAFETY: the address is read while the call runs.
         check(unsafe { syscall(call.number, [call.args[0], &raw const address as usize, bytes, 0, 0, 0]) }).map(|_| ())
@@ -151,9 +150,9 @@ impl Replacement {
     /// with a call before it looks for the socket; so only if it finds none is nothing else wrong, and the program gets the error
     /// of the look-up ([`Self::result`]).
     fn of(namespace: &Namespace, path: &Asked) -> Box<Self> {
-        let found = namespace.socket_path(path.path(), PATH_BYTES_MAX).and_then(|reached| match reached {
+        let found = namespace.socket_path(path.path(), UNIX_PATH_MAX).and_then(|reached| match reached {
             Reached::Array(found) => Ok(found),
-            Reached::Host(path) if path.len() <= PATH_BYTES_MAX => Ok((path, None)),
+            Reached::Host(path) if path.len() <= UNIX_PATH_MAX => Ok((path, None)),
             Reached::Host(path) => through_directory(&path).map(|(path, directory)| (path, Some(directory))),
         });
         let (path, directory, error) = match found {
@@ -184,7 +183,7 @@ fn through_directory(path: &[u8]) -> Result<(Vec<u8>, Raised), OsError> {
     let directory = open(&path[..=cut], OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let directory = Raised::new(directory)?;
     let short = [namespace::link(directory.as_raw_fd()).as_slice(), &path[cut..]].concat();
-    if short.len() > PATH_BYTES_MAX { Err(OsError::NAMETOOLONG) } else { Ok((short, directory)) }
+    if short.len() > UNIX_PATH_MAX { Err(OsError::NAMETOOLONG) } else { Ok((short, directory)) }
 }
 
 /// The call that the stub makes in place of a sendmsg whose message names a socket of the array; None for any other message. After

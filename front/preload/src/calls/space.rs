@@ -16,6 +16,11 @@ use super::node::Held;
 use super::on_path::{self, At};
 use crate::array;
 use crate::call::{Call, Verdict};
+use crate::uapi::{
+    FIBMAP, FICLONE, FICLONERANGE, FIGETBSZ, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FIOQSIZE, FS_IOC_FSGETXATTR,
+    FS_IOC_GETFLAGS, FS_IOC_GETFSSYSFSPATH, FS_IOC_GETFSUUID, FS_IOC_GETVERSION, FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_SETFLAGS,
+    FS_IOC_UNRESVSP, FS_IOC_UNRESVSP64, FS_IOC_ZERO_RANGE, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET,
+};
 use crate::{mappings, program};
 use file::FileRef;
 use linux_raw_sys::general::{
@@ -24,12 +29,6 @@ use linux_raw_sys::general::{
 };
 use namespace::{Node, ProgramPath};
 use sys::{OsError, RawFd};
-
-const SEEK_SET: usize = 0;
-const SEEK_CUR: usize = 1;
-const SEEK_END: usize = 2;
-const SEEK_DATA: usize = 3;
-const SEEK_HOLE: usize = 4;
 
 const ALLOCATE: u32 = 0;
 const ALLOCATE_KEEP: u32 = FALLOC_FL_KEEP_SIZE;
@@ -216,34 +215,17 @@ pub(crate) fn advise(call: &mut Call) -> Verdict {
     on_file(call, |held, _, _| if is_readahead && !held.is_readable() { Err(OsError::BADF) } else { Ok(0) })
 }
 
-const FIONREAD: usize = 0x541b;
-const FIOASYNC: usize = 0x5452;
-const FICLONE: usize = 0x4004_9409;
-const FICLONERANGE: usize = 0x4020_940d;
-/// FS_IOC_SETFLAGS. The kernel reads the new flags from the program's memory before it refuses them.
-const SETFLAGS: usize = 0x4008_6602;
 /// Requests that the kernel may answer on the anchor: they ask about the inode, or set flags of the descriptor or its description, which are
 /// the anchor's own.
-const ANSWERED_BY_ANCHOR: [usize; 7] = [
-    0x2,         // FIGETBSZ
-    0x5421,      // FIONBIO
-    0x8008_6601, // FS_IOC_GETFLAGS
-    0x8008_7601, // FS_IOC_GETVERSION
-    0x801c_581f, // FS_IOC_FSGETXATTR
-    0x8011_1500, // FS_IOC_GETFSUUID
-    0x8081_1501, // FS_IOC_GETFSSYSFSPATH
-];
-const FIONCLEX: usize = 0x5450;
-const FIOCLEX: usize = 0x5451;
-const FIBMAP: usize = 1;
-const FIOQSIZE: usize = 0x5460;
-/// The older forms of fallocate(2), with the mode that each stands for: FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_UNRESVSP, FS_IOC_UNRESVSP64, FS_IOC_ZERO_RANGE.
+const ANSWERED_BY_ANCHOR: [usize; 7] =
+    [FIGETBSZ, FIONBIO, FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_FSGETXATTR, FS_IOC_GETFSUUID, FS_IOC_GETFSSYSFSPATH];
+/// The older forms of fallocate(2), with the mode that each stands for.
 const SPACE_REQUESTS: [(usize, u32); 5] = [
-    (0x4030_5828, ALLOCATE_KEEP),
-    (0x4030_582a, ALLOCATE_KEEP),
-    (0x4030_5829, PUNCH),
-    (0x4030_582b, PUNCH),
-    (0x4030_5839, ZERO_KEEP),
+    (FS_IOC_RESVSP, ALLOCATE_KEEP),
+    (FS_IOC_RESVSP64, ALLOCATE_KEEP),
+    (FS_IOC_UNRESVSP, PUNCH),
+    (FS_IOC_UNRESVSP64, PUNCH),
+    (FS_IOC_ZERO_RANGE, ZERO_KEEP),
 ];
 
 /// `struct space_resv`.
@@ -273,7 +255,8 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     let unsupported = |call: &Call| match request {
-        SETFLAGS => program::read::<u32>(call.args[2]).map_or_else(|error| error, |_| OsError::OPNOTSUPP),
+        // The kernel reads the new flags from the program's memory before it refuses them.
+        FS_IOC_SETFLAGS => program::read::<u32>(call.args[2]).map_or_else(|error| error, |_| OsError::OPNOTSUPP),
         _ => OsError::OPNOTSUPP,
     };
     // The kernel would make a file system's request on the directory of one member alone.
@@ -287,10 +270,10 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
         let position = || held.with_position(fd, file, |position| Ok(*position));
         if let Some((_, mode)) = SPACE_REQUESTS.iter().find(|(number, _)| *number == request) {
             let space: Space = program::read(call.args[2])?;
-            let base = match space.whence {
-                0 => 0,
-                1 => position()? as i64,
-                2 => file.settled_size() as i64,
+            let base = match space.whence as usize {
+                SEEK_SET => 0,
+                SEEK_CUR => position()? as i64,
+                SEEK_END => file.settled_size() as i64,
                 _ => return Err(OsError::INVAL),
             };
             return change_space(held, file, fd, *mode, [base.wrapping_add(space.start), space.length]);

@@ -9,13 +9,17 @@
 use super::copy::{End, PIPE_BYTES, check_named, check_open, kind, piece_bytes, verify_from};
 use super::limit;
 use crate::call::{Call, Verdict};
+use crate::uapi::{MAX_RW_COUNT, SIGPIPE, SO_TYPE, SOL_SOCKET, SPLICE_F_NONBLOCK};
 use crate::{program, signals};
 use heap::boxed::Box;
 use heap::vec::Vec;
+use linux_raw_sys::general;
 use linux_raw_sys::general::{
     __NR_fcntl, __NR_getsockopt, __NR_pipe2, __NR_poll, __NR_pwritev2, __NR_read, __NR_splice, __NR_tee, __NR_write,
-    F_GETPIPE_SZ, F_SETPIPE_SZ, O_CLOEXEC, POLLERR, POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO,
+    F_GETPIPE_SZ, F_SETPIPE_SZ, O_CLOEXEC, POLLERR, POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO, SPLICE_F_GIFT, SPLICE_F_MORE,
+    SPLICE_F_MOVE,
 };
+use linux_raw_sys::net::SOCK_STREAM;
 use sys::high_fd::Raised;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{OFlags, fcntl_getfl};
@@ -24,12 +28,10 @@ use units::PAGE_BYTES;
 
 /// What a pipe takes whole once there is room for anything.
 const AT_ONCE_BYTES: usize = 4096;
-/// The most that one call moves, as in the kernel.
-const BYTES_MAX: usize = 0x7fff_f000;
+/// The flags of splice(2).
+const FLAGS_KNOWN: u32 = SPLICE_F_MOVE | general::SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
 /// So much of a file is read at once for a sendfile to what is no pipe.
 const STEP_BYTES: usize = 1 << 20;
-const FLAGS_KNOWN: usize = 0xf;
-const NONBLOCK: usize = 2;
 
 /// A splice that waits for the pipe.
 struct Waiting {
@@ -49,11 +51,11 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     let [_, input_offset, _, output_offset, bytes, flags] = call.args;
-    let (whole, waits) = (bytes, flags & NONBLOCK == 0);
+    let (whole, waits) = (bytes, flags & SPLICE_F_NONBLOCK == 0);
     if bytes == 0 {
         return Verdict::Done(0);
     }
-    if flags as u32 & !(FLAGS_KNOWN as u32) != 0 {
+    if flags as u32 & !(FLAGS_KNOWN) != 0 {
         return Verdict::error(OsError::INVAL);
     }
     if let Err(error) = check_named(input).and_then(|()| check_named(output)) {
@@ -89,11 +91,8 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
 
 /// Whether what is written to a descriptor goes on where the last write has ended: to a socket it may be a message of its own.
 fn is_stream(descriptor: RawFd) -> bool {
-    const SOL_SOCKET: usize = 1;
-    const SO_TYPE: usize = 3;
-    const SOCK_STREAM: u32 = 1;
     let (mut kind, mut bytes) = (SOCK_STREAM, size_of::<u32>() as u32);
-    let args = [descriptor as usize, SOL_SOCKET, SO_TYPE, &raw mut kind as usize, &raw mut bytes as usize, 0];
+    let args = [descriptor as usize, SOL_SOCKET as usize, SO_TYPE, &raw mut kind as usize, &raw mut bytes as usize, 0];
     // SAFETY: asks a descriptor what it is; there is room for the answer, which is not stored of what is no socket.
     let _ = unsafe { syscall(__NR_getsockopt as usize, args) };
     kind == SOCK_STREAM
@@ -112,7 +111,6 @@ fn pipe_bytes(pipe: RawFd) -> usize {
 
 /// What the kernel says of a pipe before it looks at what is to be put into it: nobody reads from it, or it is full and the call does not wait.
 fn refusal_of_pipe(pipe: RawFd, waits: bool) -> Option<Verdict> {
-    const SIGPIPE: usize = 13;
     match poll(pipe, POLLOUT) {
         Ok(found) if found & POLLERR != 0 => {
             signals::raise(SIGPIPE);
@@ -140,7 +138,7 @@ pub(super) fn send(call: &mut Call, file: RawFd, output: RawFd) -> Verdict {
     {
         return refusal;
     }
-    let bytes = call.args[3].min(BYTES_MAX);
+    let bytes = call.args[3].min(MAX_RW_COUNT);
     // A pipe takes so many pages; of a message nothing is left for later.
     let pipe = match is_pipe(output) {
         true => Some(pipe_bytes(output)),
@@ -245,7 +243,7 @@ fn from_pipe(call: &mut Call, pipe: RawFd, file: RawFd, offset: usize, bytes: us
     };
     let tee = |flags: usize| [pipe as usize, double.input.as_raw_fd() as usize, bytes, flags, 0, 0];
     // SAFETY: moves no memory of this process.
-    match check(unsafe { syscall(__NR_tee as usize, tee(NONBLOCK)) }) {
+    match check(unsafe { syscall(__NR_tee as usize, tee(SPLICE_F_NONBLOCK)) }) {
         Ok(count) => limit::answer(put(file, pipe, &double, count)),
         Err(OsError::AGAIN) if waits => {
             let args = tee(0);
@@ -302,7 +300,7 @@ impl Double {
     /// Takes so many bytes out of a pipe. This pipe is empty and holds as much.
     fn take(&self, pipe: RawFd, mut bytes: usize) {
         while bytes > 0 {
-            let args = [pipe as usize, 0, self.input.as_raw_fd() as usize, 0, bytes, NONBLOCK];
+            let args = [pipe as usize, 0, self.input.as_raw_fd() as usize, 0, bytes, SPLICE_F_NONBLOCK];
             // SAFETY: moves no memory of this process.
             match check(unsafe { syscall(__NR_splice as usize, args) }) {
                 // Another reader of the pipe has taken the rest.

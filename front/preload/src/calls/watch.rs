@@ -12,6 +12,7 @@ use super::{OPEN, directory, events, judge};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::deputy;
+use crate::uapi::{FAN_MARK_DONT_FOLLOW, IN_DONT_FOLLOW};
 use linux_raw_sys::general::{
     __NR_close, __NR_fanotify_mark, __NR_file_getattr, __NR_file_setattr, __NR_inotify_add_watch, __NR_name_to_handle_at,
     AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_TRUNC,
@@ -23,8 +24,6 @@ use sys::{AsRawFd, OsError, OwnedFd, RawFd};
 /// Makes inotify_add_watch, fanotify_mark or name_to_handle_at on the anchor of what the program names.
 /// Flags and watches that the library does not serve are refused.
 pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
-    const IN_DONT_FOLLOW: usize = 0x0200_0000;
-    const FAN_MARK_DONT_FOLLOW: usize = 4;
     let (at, follow) = if call.number == __NR_inotify_add_watch as usize {
         (At::cwd(1), call.args[2] & IN_DONT_FOLLOW == 0)
     } else if call.number == __NR_fanotify_mark as usize {

@@ -7,6 +7,7 @@ use crate::array;
 use crate::call::{Call, Verdict};
 use crate::program;
 use heap::vec::Vec;
+use linux_raw_sys::general::{XATTR_CREATE, XATTR_REPLACE};
 use namespace::{ProgramPath, Reached, XattrFlags};
 use sys::OsError;
 
@@ -14,7 +15,7 @@ use sys::OsError;
 const NAME_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// XATTR_CREATE and XATTR_REPLACE.
-const FLAGS_KNOWN: u32 = 3;
+const FLAGS_KNOWN: u32 = XATTR_CREATE | XATTR_REPLACE;
 
 fn name(address: usize) -> Result<Vec<u8>, OsError> {
     let mut buffer = [0; NAME_BYTES_MAX];

@@ -7,11 +7,15 @@
 use super::{Mount, WANTED_COUNT_MAX, Wanted, What};
 use crate::calls::directory::borrow;
 use crate::signals;
+use crate::uapi::{
+    AF_UNIX, KCMP_FILE, MSG_CMSG_CLOEXEC, MSG_NOSIGNAL, PATH_MAX, POLLIN, SCM_RIGHTS, SIGKILL, SOCK_CLOEXEC, SOL_SOCKET,
+};
 use core::ffi::CStr;
 use core::mem::size_of;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use linux_raw_sys::general::{__WALL, CLONE_FS, O_CLOEXEC, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_PATH, WNOHANG};
+use linux_raw_sys::net::SOCK_SEQPACKET;
 use namespace::FileType;
 use namespace::handover::{GIVE, Given, IDENTIFY, IDENTITY_BYTES, INODE, INODE_BYTES, Identity, NAME};
 use sys::raw::{check, syscall};
@@ -19,16 +23,6 @@ use sys::rustix::fs::{CWD, Mode, OFlags, ResolveFlags, SeekFrom, fstat, openat, 
 use sys::rustix::time::{ClockId, Timespec, clock_gettime};
 use sys::{AsRawFd, FromRawFd, OsError, OwnedFd, RawFd};
 
-const SIGKILL: usize = 9;
-const AF_UNIX: usize = 1;
-const SOCK_SEQPACKET: usize = 5;
-const SOL_SOCKET: i32 = 1;
-const SCM_RIGHTS: i32 = 1;
-const MSG_NOSIGNAL: usize = 0x4000;
-const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
-const POLLIN: u64 = 1;
-const KCMP_FILE: usize = 0;
-const PATH_BYTES_MAX: usize = 4096;
 const LINK_BYTES_MAX: usize = 32;
 /// `struct cmsghdr` without the descriptors behind it.
 const CONTROL_HEAD_BYTES: usize = 16;
@@ -144,9 +138,10 @@ pub(super) fn now_ns() -> u64 {
 
 fn pair() -> Option<(OwnedFd, OwnedFd)> {
     let mut pair = [0 as RawFd; 2];
-    let kind = SOCK_SEQPACKET | O_CLOEXEC as usize;
+    let kind = (SOCK_SEQPACKET | SOCK_CLOEXEC) as usize;
     // SAFETY: the kernel stores two numbers.
-    check(unsafe { syscall(nr::__NR_socketpair as usize, [AF_UNIX, kind, 0, pair.as_mut_ptr() as usize, 0, 0]) }).ok()?;
+    check(unsafe { syscall(nr::__NR_socketpair as usize, [AF_UNIX as usize, kind, 0, pair.as_mut_ptr() as usize, 0, 0]) })
+        .ok()?;
     // SAFETY: both were just made, for this function.
     Some(unsafe { (OwnedFd::from_raw_fd(pair[0]), OwnedFd::from_raw_fd(pair[1])) })
 }
@@ -336,7 +331,7 @@ pub(super) fn have_one_description(one: RawFd, other: RawFd) -> Option<bool> {
 
 /// Opens something in a mount by its path, or, if that leads to something else by now, by the anchor itself.
 fn look(wanted: &Wanted, root: &OwnedFd, rest: &[u8]) -> Option<OwnedFd> {
-    let mut buffer = [0; PATH_BYTES_MAX];
+    let mut buffer = [0; PATH_MAX];
     let by_path = joined(&mut buffer, &[b".", rest]).and_then(|path| look_at(wanted, root, path));
     if by_path.is_some() || !matches!(wanted.what, What::File | What::Named) {
         return by_path;
@@ -440,9 +435,9 @@ mod tests {
 
     #[test]
     fn paths_are_put_together() {
-        let mut buffer = [0xff; PATH_BYTES_MAX];
+        let mut buffer = [0xff; PATH_MAX];
         assert_eq!(joined(&mut buffer, &[b"/mnt", b"/a"]).unwrap(), c"/mnt/a");
-        assert!(joined(&mut buffer, &[&[b'x'; PATH_BYTES_MAX]]).is_none());
+        assert!(joined(&mut buffer, &[&[b'x'; PATH_MAX]]).is_none());
         let text = |number| std::string::String::from_utf8(decimal(&mut [0; 10], number).to_vec()).unwrap();
         assert_eq!([text(0), text(9), text(10), text(u32::MAX)], ["0", "9", "10", "4294967295"]);
     }

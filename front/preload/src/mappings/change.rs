@@ -3,23 +3,18 @@
 use super::compose::{Wish, reserve};
 use super::{Mapping, PAGE, any, private, table};
 use crate::call::{Call, Verdict};
+use crate::uapi::{
+    IPC_STAT, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, MS_ASYNC, MS_INVALIDATE, MS_SYNC, SHM_REMAP, SHM_RND,
+};
 use file::FileRef;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
-    __NR_msync, __NR_munmap, __NR_pkey_mprotect, __NR_shmctl, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE,
+    __NR_msync, __NR_munmap, __NR_pkey_mprotect, __NR_shmctl, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_EXEC, PROT_READ, PROT_SEM,
+    PROT_WRITE,
 };
 use sys::OsError;
 use sys::raw::{check, syscall};
 
-const MREMAP_MAYMOVE: usize = 1;
-const MREMAP_FIXED: usize = 2;
-const MREMAP_DONTUNMAP: usize = 4;
-const MS_ASYNC: usize = 1;
-const MS_INVALIDATE: usize = 2;
-const MS_SYNC: usize = 4;
-/// Flags of shmat(2).
-const SHM_RND: usize = 0o20_000;
-const SHM_REMAP: usize = 0o40_000;
 /// The first address that no program can have (with four levels of page tables).
 const NOWHERE: usize = 1 << 47;
 /// No file reaches further.
@@ -83,7 +78,6 @@ pub(crate) fn shmat(call: &mut Call) -> Verdict {
 
 /// How long a segment of shared memory is (shmctl(2)).
 fn bytes_of_segment(segment: usize) -> Option<usize> {
-    const IPC_STAT: usize = 2;
     /// Of `struct shmid64_ds`: its words, and the one that is the length.
     const WORD_COUNT: usize = 14;
     const BYTES_AT: usize = 6;
@@ -106,8 +100,8 @@ pub(crate) fn make_way(wish: &Wish, bytes: usize, make: impl FnOnce() -> Result<
 
 /// `mprotect`: one mapping after the other, as the kernel does, until one is refused or nothing is mapped.
 pub(crate) fn mprotect(call: &mut Call) -> Verdict {
-    // READ, WRITE, EXEC and SEM: anything else the kernel refuses for a mapping of a file.
-    const KNOWN: usize = 0xf;
+    // Anything else the kernel refuses for a mapping of a file.
+    const KNOWN: usize = (PROT_READ | PROT_WRITE | PROT_EXEC | PROT_SEM) as usize;
     let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
     let mut table = table();
     if table.touching(start, end).is_empty() || call.args[2] & !KNOWN != 0 {

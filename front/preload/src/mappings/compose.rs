@@ -11,16 +11,14 @@ use linux_raw_sys::general::{
     __NR_madvise, __NR_mlock2, __NR_mmap, __NR_munlock, __NR_munmap, __NR_nanosleep, MADV_DONTFORK, MAP_LOCKED, MLOCK_ONFAULT,
 };
 use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE, PROT_WRITE,
+    MAP_32BIT, MAP_ABOVE4G, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE,
+    MAP_SYNC, MAP_TYPE, PROT_WRITE,
 };
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{MemfdFlags, memfd_create};
 use sys::tracking::Tracker;
 use sys::{AsRawFd, IntoRawFd, OsError, RawFd};
 
-/// Below 2 GiB and above 4 GiB (mmap(2)).
-const MAP_32BIT: u32 = 0x40;
-const MAP_ABOVE4G: u32 = 0x80;
 /// More pieces than this are not composed: the kernel allows a process 65,530 mappings in all.
 const PIECE_COUNT_MAX: u64 = 48 << 10;
 /// How long all processes have to leave the members for a shared copy, and how often it is asked meanwhile who of them has died.

@@ -4,6 +4,7 @@
 use super::private::{self, Mended};
 use super::{Mapping, Mappings, PAGE, any, table};
 use crate::arch::helper::on_stack;
+use crate::uapi::{SIGBUS, SIGSEGV, SS_AUTODISARM, SS_DISABLE};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use linux_raw_sys::general::{__NR_nanosleep, __NR_rt_sigprocmask, __NR_sigaltstack, SIG_SETMASK};
 use persist::fault::guard;
@@ -11,11 +12,7 @@ use sys::OsError;
 use sys::raw::syscall;
 
 /// Every signal but SIGSEGV and SIGBUS, which are never blocked.
-const ALL_BUT_FAULTS: u64 = !(1 << 10 | 1 << 6);
-
-/// Flags of sigaltstack(2), in a word that begins with them.
-const SS_DISABLE: usize = 2;
-const SS_AUTODISARM: usize = 1 << 31;
+const ALL_BUT_FAULTS: u64 = !(1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1));
 
 /// How long a thread rests that waits for other processes to give up a member.
 const REST_NS: u64 = 1_000_000;

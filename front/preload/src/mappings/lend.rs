@@ -21,6 +21,7 @@ use crate::arch::entry::WANTED;
 use crate::call::{Call, Verdict};
 use crate::calls::{directory, listing};
 use crate::program;
+use crate::uapi::UIO_MAXIOV;
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
@@ -36,8 +37,6 @@ static DIRECT: AtomicBool = AtomicBool::new(false);
 const READS: [u32; 5] = [nr::__NR_read, nr::__NR_pread64, nr::__NR_readv, nr::__NR_preadv, nr::__NR_preadv2];
 
 const FAULT: isize = -(OsError::FAULT.raw_os_error() as isize);
-/// More vector elements than this no call takes (IOV_MAX).
-const VECTOR_COUNT_MAX: usize = 1024;
 
 /// What a call stores, by its arguments' indices.
 enum Stores {
@@ -227,7 +226,7 @@ fn buffers(call: &Call) -> Vec<(usize, usize)> {
     };
     let Some((_, stores)) = CALLS.iter().find(|(number, _)| *number as usize == call.number) else { return found };
     let vector = |start: usize, count: usize, add: &mut dyn FnMut(usize, usize)| {
-        for index in 0..count.min(VECTOR_COUNT_MAX) {
+        for index in 0..count.min(UIO_MAXIOV) {
             if let Ok([base, bytes]) = program::read::<[usize; 2]>(start.wrapping_add(index * 16)) {
                 add(base, bytes);
             }

@@ -19,16 +19,15 @@ use crate::patch::trampoline;
 use crate::program;
 use crate::report::report;
 use crate::table;
+use crate::uapi::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON};
 use addresses::Addresses;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use linux_raw_sys::general::{__NR_clone, __NR_clone3, __NR_fork, __NR_prctl, __NR_vfork};
+use linux_raw_sys::general::{__NR_clone, __NR_clone3, __NR_fork, __NR_prctl, __NR_vfork, CLONE_CLEAR_SIGHAND};
 use sys::raw::syscall;
 
-const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
-const PR_SYS_DISPATCH_ON: usize = 1;
 /// `si_code` of a SIGSYS that was raised by it.
-pub(crate) const SYS_USER_DISPATCH: i32 = 2;
+pub(crate) const SYS_USER_DISPATCH: i32 = linux_raw_sys::general::SYS_USER_DISPATCH as i32;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
 /// Behind each patched instruction that stayed in place.
@@ -111,7 +110,6 @@ pub(crate) fn leave_detour(context: &mut Context) {
 /// Whether the call returns twice, the second time in a thread that must arm itself. One that begins without handlers
 /// (posix_spawn of glibc 2.38 and later) cannot: it goes unwatched until it executes a program.
 fn makes_child(number: u32, args: [usize; 6]) -> bool {
-    const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
     if number == __NR_clone3 {
         return program::read::<u64>(args[0]).is_ok_and(|flags| flags & CLONE_CLEAR_SIGHAND == 0);
     }
