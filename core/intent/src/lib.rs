@@ -250,8 +250,7 @@ impl<M: Medium> Lanes<M> {
 
 /// Numbers this thread's records: later ones are higher, across owners of a lane too.
 fn next_sequence() -> u64 {
-    // SAFETY: rdtsc has no precondition on x86-64.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    persist::timestamp()
 }
 
 #[cold]

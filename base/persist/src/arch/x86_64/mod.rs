@@ -102,6 +102,14 @@ fn no_tail_call() {
     }
 }
 
+/// The processor's clock (rdtsc), in ticks of its own.
+#[inline(always)]
+#[must_use]
+pub fn timestamp() -> u64 {
+    // SAFETY: rdtsc has no precondition on x86-64.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
 /// Asks for the line of `address` to be fetched. Never faults.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
