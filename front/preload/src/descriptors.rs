@@ -27,6 +27,8 @@
 
 mod executing;
 
+pub(crate) use executing::descriptor_flags;
+
 use crate::dispatch::{is_watched_as_ours, unwatch_descriptor, watch_claimed, watch_ours};
 use crate::lock::{Lock, RawLock, Waiters};
 use crate::process::{is_guest, is_sharing, may_be_guest, shares_tables};
@@ -36,9 +38,8 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_fcntl, F_GETFD};
+use linux_raw_sys::general::F_GETFD;
 use sys::RawFd;
-use sys::raw::syscall;
 
 const BLOCK_COUNT: usize = 1024;
 const BLOCK_DESCRIPTORS: usize = 1024;
@@ -294,8 +295,7 @@ pub(crate) fn shares_filter(descriptor: RawFd) -> bool {
 
 /// Whether a number is open in the kernel.
 fn is_open(descriptor: RawFd) -> bool {
-    // SAFETY: asks for the flags of a number, which need not be open.
-    unsafe { syscall(__NR_fcntl as usize, [descriptor as usize, F_GETFD as usize, 0, 0, 0, 0]) >= 0 }
+    descriptor_flags(descriptor, F_GETFD, 0) >= 0
 }
 
 impl<N: 'static> Table<N> {

@@ -10,6 +10,7 @@ pub(crate) mod window;
 use crate::call::{Call, Verdict};
 use crate::calls::process::{execve, execveat};
 use crate::calls::{OPEN, directory};
+use crate::descriptors::descriptor_flags;
 use crate::environment::value_of;
 use crate::needed::{self, Source};
 use crate::signals;
@@ -23,7 +24,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
-use linux_raw_sys::general::{__NR_execve, __NR_fcntl, __NR_getpid, __NR_munmap, AT_EMPTY_PATH, F_GETFD, FD_CLOEXEC};
+use linux_raw_sys::general::{__NR_execve, __NR_getpid, __NR_munmap, AT_EMPTY_PATH, F_GETFD, FD_CLOEXEC};
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
 use units::PAGE_BYTES;
@@ -373,10 +374,4 @@ fn begin_anew(call: &mut Call) -> isize {
         Verdict::Done(result) => result,
         _ => call.kernel(),
     }
-}
-
-/// The flags of a descriptor, read or set.
-pub(crate) fn descriptor_flags(descriptor: RawFd, command: u32, flags: usize) -> isize {
-    // SAFETY: reading and setting the flags of a descriptor concerns no memory.
-    unsafe { syscall(__NR_fcntl as usize, [descriptor as usize, command as usize, flags, 0, 0, 0]) }
 }

@@ -33,6 +33,7 @@ mod loader;
 mod lock;
 mod mappings;
 mod maps;
+mod mask;
 mod needed;
 mod patch;
 mod process;

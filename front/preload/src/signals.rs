@@ -26,6 +26,7 @@ use crate::arch::entry;
 use crate::call::{Call, RUN, Verdict};
 use crate::lock::{Lock, RawLock};
 use crate::mappings::fault::{self, Access};
+use crate::mask::{MASK_BYTES, set_mask};
 use crate::patch::trampoline;
 use crate::process;
 use crate::program;
@@ -52,7 +53,6 @@ const FLAGS_KNOWN: u64 = (SA_NOCLDSTOP | SA_NOCLDWAIT | SA_EXPOSE_TAGBITS | SA_R
 const SIGNAL_COUNT: usize = 64;
 const SIG_DFL: usize = 0;
 const SIG_IGN: usize = 1;
-const MASK_BYTES: usize = 8;
 /// The length of the code at `entry::signal_return`.
 const RETURN_BYTES: usize = 9;
 
@@ -312,10 +312,8 @@ fn leave_deferred(call: &mut Call) {
 /// Ends the deferral of signals: every signal is blocked from here on, also those that never are, and the signals that
 /// were kept are sent to this thread. Returns the program's mask; when it is restored all of them arrive.
 fn end_deferral() -> u64 {
-    let (all, mut before) = (!0u64, 0u64);
-    let arguments = [SIG_SETMASK, &raw const all as usize, &raw mut before as usize, MASK_BYTES, 0, 0];
-    // SAFETY: both masks outlive the call. Nothing between here and the program's code relies on a fault's signal.
-    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
+    // Nothing between here and the program's code relies on a fault's signal.
+    let before = set_mask(!0);
     let deferred = word(word::DEFERRED);
     let waiting = deferred.load(Ordering::Relaxed);
     let kept = waiting & !ALL_BLOCKED;
@@ -369,13 +367,10 @@ pub(crate) fn take_back() {
 /// Runs `work` while every signal is blocked in the calling thread that may be blocked while a thread is single-stepped.
 #[cold]
 pub(crate) fn undisturbed(work: impl FnOnce()) {
-    let (during, mut before) = (raised(), 0u64);
-    let arguments = [SIG_SETMASK, &raw const during as usize, &raw mut before as usize, MASK_BYTES, 0, 0];
-    // SAFETY: both masks outlive the call. The signals of faults are in neither of them.
-    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
+    // The signals of faults are in neither mask.
+    let before = set_mask(raised());
     work();
-    // SAFETY: as above.
-    unsafe { syscall(__NR_rt_sigprocmask as usize, [SIG_SETMASK, &raw const before as usize, 0, MASK_BYTES, 0, 0]) };
+    set_mask(before);
 }
 
 /// The words of siginfo that this module reads.

@@ -4,6 +4,7 @@
 //! environment and process, take over the signal actions, adopt inherited descriptors, patch.
 
 use crate::environment::{Auxiliary, Environment, find};
+use crate::mask::set_mask;
 use crate::report::report;
 use crate::{coverage, dispatch, inherit, loader, patch, process, signals, sud, unreached};
 use core::ffi::{c_char, c_int};
@@ -11,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use heap::boxed::Box;
 use heap::string::String;
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_exit_group, __NR_rt_sigprocmask, SIG_SETMASK};
+use linux_raw_sys::general::__NR_exit_group;
 use sys::raw::syscall;
 use units::Shown;
 
@@ -162,12 +163,4 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
         patch::objects::report_counts();
     }
     sud::start();
-}
-
-fn set_mask(mask: u64) -> u64 {
-    let mut old = 0u64;
-    let arguments = [SIG_SETMASK as usize, &raw const mask as usize, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both masks outlive the call.
-    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
-    old
 }

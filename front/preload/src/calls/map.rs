@@ -10,10 +10,10 @@ use super::OPEN;
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::mappings::change;
-use crate::mappings::compose::{self, Wish};
+use crate::mappings::compose::{self, Wish, kernel_map};
 use crate::mappings::private;
 use file::FileRef;
-use linux_raw_sys::general::{__NR_mmap, __NR_mprotect, __NR_munmap};
+use linux_raw_sys::general::{__NR_mprotect, __NR_munmap};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_NORESERVE, MAP_POPULATE,
     MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_SYNC, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
@@ -206,9 +206,4 @@ fn fill(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize) -> Result<()
     // SAFETY: the range is ours and writable.
     unsafe { file.read_at(wish.offset, reserved as *mut u8, bytes) }?;
     protect(wish.protection).map(|_| ())
-}
-
-fn kernel_map(address: usize, bytes: usize, protection: usize, flags: usize, fd: usize, offset: u64) -> Result<usize, OsError> {
-    // SAFETY: a new mapping where the program asked for one, or inside the range reserved for it.
-    check(unsafe { syscall(__NR_mmap as usize, [address, bytes, protection, flags, fd, offset as usize]) })
 }

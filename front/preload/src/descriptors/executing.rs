@@ -11,10 +11,15 @@ use linux_raw_sys::general::{__NR_fcntl, F_GETFD, F_SETFD, FD_CLOEXEC};
 use sys::RawFd;
 use sys::raw::syscall;
 
-/// The flags of a descriptor, read or set. Of a number that is closed there are none.
-fn descriptor_flags(descriptor: RawFd, command: u32, flags: usize) -> usize {
+/// The flags of a descriptor, read or set, as the kernel answers.
+pub(crate) fn descriptor_flags(descriptor: RawFd, command: u32, flags: usize) -> isize {
     // SAFETY: reading and setting the flags of a descriptor concerns no memory.
-    unsafe { syscall(__NR_fcntl as usize, [descriptor as usize, command as usize, flags, 0, 0, 0]) }.max(0).cast_unsigned()
+    unsafe { syscall(__NR_fcntl as usize, [descriptor as usize, command as usize, flags, 0, 0, 0]) }
+}
+
+/// The flags of a descriptor (FD_CLOEXEC). Of a number that is closed there are none.
+fn marks_of(descriptor: RawFd) -> usize {
+    descriptor_flags(descriptor, F_GETFD, 0).max(0).cast_unsigned()
 }
 
 impl<N: Anchored + 'static> Table<N> {
@@ -75,7 +80,7 @@ impl<N: Anchored + 'static> Table<N> {
     #[cold]
     pub(super) fn wait_for_execs(&self, descriptor: RawFd) {
         while self.executing.load(Ordering::SeqCst) != 0 {
-            let flags = descriptor_flags(descriptor, F_GETFD, 0);
+            let flags = marks_of(descriptor);
             // A mark that is there may be that thread's, which takes it back.
             let marks = flags & FD_CLOEXEC as usize == 0;
             if marks {
@@ -110,7 +115,7 @@ mod tests {
         let table: &'static Table<Node> = std::boxed::Box::leak(std::boxed::Box::new(Table::new()));
         let file = std::fs::File::open("/dev/null").unwrap();
         let number = file.as_raw_fd();
-        let mark = || descriptor_flags(number, F_GETFD, 0) & FD_CLOEXEC as usize;
+        let mark = || marks_of(number) & FD_CLOEXEC as usize;
         descriptor_flags(number, F_SETFD, 0);
         table.begin_exec();
         let waiting = std::thread::spawn(move || table.wait_for_execs(number));

@@ -108,7 +108,7 @@ pub(super) fn is_member_leaving() -> bool {
 /// Addresses nobody else gets meanwhile.
 pub(super) fn reserve(address: usize, bytes: usize, place: usize) -> Result<usize, OsError> {
     let flags = place | (MAP_PRIVATE | MAP_ANONYMOUS) as usize | linux_raw_sys::general::MAP_NORESERVE as usize;
-    kernel_map(address, bytes, 0, flags, -1, 0)
+    kernel_map(address, bytes, 0, flags, usize::MAX, 0)
 }
 
 /// Reserves addresses such that file offsets that are multiples of a huge page lie at addresses that are.
@@ -125,9 +125,17 @@ fn reserve_for_huge(bytes: usize, offset: u64) -> Result<usize, OsError> {
     Ok(start)
 }
 
-fn kernel_map(address: usize, bytes: usize, protection: usize, flags: usize, fd: RawFd, offset: u64) -> Result<usize, OsError> {
+/// A mapping made by the kernel, where the program asked for one or inside a range that is reserved for it. The descriptor of an anonymous mapping is `usize::MAX`.
+pub(crate) fn kernel_map(
+    address: usize,
+    bytes: usize,
+    protection: usize,
+    flags: usize,
+    fd: usize,
+    offset: u64,
+) -> Result<usize, OsError> {
     // SAFETY: a new mapping where the program asked for one, or inside a range reserved for it.
-    check(unsafe { syscall(__NR_mmap as usize, [address, bytes, protection, flags, fd as usize, offset as usize]) })
+    check(unsafe { syscall(__NR_mmap as usize, [address, bytes, protection, flags, fd, offset as usize]) })
 }
 
 impl Mapping {
@@ -532,7 +540,7 @@ pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result
     let mut at = start;
     let mut is_lost = false;
     let shown = mapping.file.for_each_piece(mapping.copied, mapping.offset_at(start), bytes as u64, |piece| {
-        let fd = piece.backing.fd().as_raw_fd();
+        let fd = piece.backing.fd().as_raw_fd() as usize;
         let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
         let flags = mapping.flags | (kind | MAP_FIXED) as usize;
         kernel_map(at, piece.bytes as usize, mapping.unwatched_protection(), flags, fd, piece.member_offset)
@@ -558,7 +566,7 @@ pub(super) fn show_nothing(mapping: &Mapping, start: usize, end: usize) -> Resul
         return Ok(());
     }
     let protection = if mapping.may_write { mapping.protection } else { mapping.protection & !(PROT_WRITE as usize) };
-    kernel_map(start, end - start, protection, (MAP_SHARED | MAP_FIXED) as usize, nothing()?, 0)?;
+    kernel_map(start, end - start, protection, (MAP_SHARED | MAP_FIXED) as usize, nothing()? as usize, 0)?;
     keep_from_children(mapping, start, end);
     Ok(())
 }

@@ -4,15 +4,13 @@
 use super::private::{self, Mended};
 use super::{Mapping, Mappings, PAGE, any, table};
 use crate::arch::helper::on_stack;
-use crate::uapi::{SIGBUS, SIGSEGV, SS_AUTODISARM, SS_DISABLE};
+use crate::mask::{ALL_BUT_FAULTS, set_mask};
+use crate::uapi::{SS_AUTODISARM, SS_DISABLE};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use linux_raw_sys::general::{__NR_nanosleep, __NR_rt_sigprocmask, __NR_sigaltstack, SIG_SETMASK};
+use linux_raw_sys::general::{__NR_nanosleep, __NR_sigaltstack};
 use persist::fault::guard;
 use sys::OsError;
 use sys::raw::syscall;
-
-/// Every signal but SIGSEGV and SIGBUS, which are never blocked.
-const ALL_BUT_FAULTS: u64 = !(1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1));
 
 /// How long a thread rests that waits for other processes to give up a member.
 const REST_NS: u64 = 1_000_000;
@@ -284,12 +282,4 @@ impl Mappings {
         }
         changed
     }
-}
-
-fn set_mask(mask: u64) -> u64 {
-    let mut old = 0u64;
-    let arguments = [SIG_SETMASK as usize, &raw const mask as usize, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both masks outlive the call.
-    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
-    old
 }

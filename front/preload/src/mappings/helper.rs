@@ -11,11 +11,10 @@
 
 use super::{any, table};
 use crate::arch::helper::{spawn, thread_bytes};
+use crate::mask::{ALL_BUT_FAULTS, set_mask};
 use array::Runtime;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use linux_raw_sys::general::{
-    __NR_clock_gettime, __NR_munmap, __NR_nanosleep, __NR_rt_sigprocmask, CLOCK_MONOTONIC, SIG_SETMASK,
-};
+use linux_raw_sys::general::{__NR_clock_gettime, __NR_munmap, __NR_nanosleep, CLOCK_MONOTONIC};
 use sys::raw::syscall;
 
 const PERIOD_MS_DEFAULT: u64 = 100;
@@ -64,7 +63,7 @@ fn start_thread() -> Option<()> {
     // The thread does not ask this itself: by the time it runs the process may have detached from the array.
     HEARD.store(runtime().map_or(0, Runtime::heard), Ordering::Relaxed);
     // The thread begins with the mask of its maker: everything but the faults of guarded copies.
-    let before = set_mask(!(1 << 10 | 1 << 6));
+    let before = set_mask(ALL_BUT_FAULTS);
     // SAFETY: the memory is new, writable, of that length, and the thread's for good.
     let made = unsafe { spawn(run, memory) };
     set_mask(before);
@@ -188,12 +187,4 @@ fn sleep(ns: u64) {
     let time = [ns / 1_000_000_000, ns % 1_000_000_000];
     // SAFETY: the kernel reads two words.
     unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
-}
-
-fn set_mask(mask: u64) -> u64 {
-    let mut old = 0u64;
-    let arguments = [SIG_SETMASK as usize, &raw const mask as usize, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both masks outlive the call.
-    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
-    old
 }
