@@ -1,7 +1,6 @@
 //! The array's files as a [`Tree`]: `add` and `retrieve` use the same core as programs do, in this process.
 //!
 //! Paths are logical, as programs see them; a symbolic link that leads out of the array is not followed to the host.
-#![allow(unsafe_code)] // The core takes a program's pointers; here they come from slices.
 
 use crate::{
     failure::Failure,
@@ -340,14 +339,12 @@ impl ArrayFile {
 
 impl Content for ArrayFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        // SAFETY: the slice is valid for writes of its length and borrowed for the whole call.
-        Ok(unsafe { self.file.read_at(offset, buffer.as_mut_ptr(), buffer.len()) }?)
+        Ok(self.file.read_slice(offset, buffer)?)
     }
 
     fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
         while !bytes.is_empty() {
-            // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
-            let count = unsafe { self.file.write_at(offset, bytes.as_ptr(), bytes.len()) }?;
+            let count = self.file.write_slice(offset, bytes)?;
             if count == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }

@@ -39,6 +39,7 @@ mod resync;
 mod scrub;
 mod shared_copy;
 mod shortened;
+mod slices;
 mod space;
 mod stripes;
 mod table;

@@ -5,6 +5,7 @@
 //! the thread, for as long as that lasts, the capabilities that override permissions of files (credentials(7),
 //! setfsuid(2)). All of this is the thread's alone: the system calls are made without libc, which would change every
 //! thread of the process.
+#![allow(unsafe_code)] // Only so can one thread have rights and a umask of its own.
 
 use crate::wire::Header;
 use linux_raw_sys::general::{__NR_setfsgid, __NR_setfsuid};

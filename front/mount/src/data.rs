@@ -106,8 +106,7 @@ impl Session {
             answer.fill(asked.bytes as usize, |buffer| {
                 let within = |position: u64| file.size().saturating_sub(position).min(buffer.len() as u64);
                 let (position, bytes) = opened.place(file, asked.offset, within);
-                // SAFETY: the slice is valid for writes of its length and borrowed for the whole call.
-                let done = unsafe { file.read_at(position, buffer.as_mut_ptr(), buffer.len()) };
+                let done = file.read_slice(position, buffer);
                 opened.has_moved(file, (asked.offset, position), bytes, done.unwrap_or(0) as u64);
                 done
             })
@@ -125,14 +124,12 @@ impl Session {
                 if is_cached {
                     store_pages(file, asked.offset, bytes)
                 } else if flags.contains(OFlags::APPEND) {
-                    // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
-                    let (start, done) = unsafe { file.append(bytes.as_ptr(), bytes.len()) }?;
+                    let (start, done) = file.append_slice(bytes)?;
                     opened.has_appended(file, asked.offset, done as u64, start + done as u64);
                     Ok(done)
                 } else {
                     let (position, reserved) = opened.place(file, asked.offset, |_| bytes.len() as u64);
-                    // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
-                    let done = unsafe { file.write_at(position, bytes.as_ptr(), bytes.len()) };
+                    let done = file.write_slice(position, bytes);
                     opened.has_moved(file, (asked.offset, position), reserved, *done.as_ref().unwrap_or(&0) as u64);
                     done
                 }
@@ -265,8 +262,7 @@ fn store_pages(file: &FileRef, offset: u64, bytes: &[u8]) -> Result<usize> {
     let mut done = 0;
     while done < within {
         let rest = &bytes[done..within];
-        // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
-        match unsafe { file.write_at(offset + done as u64, rest.as_ptr(), rest.len()) }? {
+        match file.write_slice(offset + done as u64, rest)? {
             0 => return Err(OsError::IO),
             count => done += count,
         }

@@ -10,6 +10,7 @@
 //! - no call is made on a path of several components: each starts at a descriptor that this process has of a directory
 //!   ([`nodes`]), and no symlink is followed;
 //! - what concerns rights is asked of the members as the calling process ([`caller`]).
+#![deny(unsafe_code)]
 
 mod attributes;
 mod caller;
