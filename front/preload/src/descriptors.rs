@@ -29,9 +29,9 @@ mod executing;
 
 pub(crate) use executing::descriptor_flags;
 
-use crate::dispatch::{is_watched_as_ours, unwatch_descriptor, watch_claimed, watch_ours};
+use crate::filter::{self, is_watched_as_ours, watch_claimed, watch_ours};
 use crate::lock::{Lock, RawLock, Waiters};
-use crate::process::{is_guest, is_sharing, may_be_guest, shares_tables};
+use crate::process::{is_guest, is_sharing, may_be_guest, may_have_guests, shares_tables};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -39,7 +39,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::F_GETFD;
-use sys::RawFd;
+use sys::{RawFd, high_fd};
 
 const BLOCK_COUNT: usize = 1024;
 const BLOCK_DESCRIPTORS: usize = 1024;
@@ -283,13 +283,17 @@ impl<N: Anchored + 'static> Drop for Claim<N> {
 /// Whether a descriptor from [`FILTER_DESCRIPTORS`] on was ever ours.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// The lock of the pool of descriptions. The caller holds it across a fork.
-pub(crate) fn lock() -> &'static RawLock {
-    crate::calls::OPEN.free.raw()
+/// Closes the filter of the entry stub for a descriptor again, unless another descriptor may share its entry.
+pub(crate) fn unwatch_descriptor(descriptor: RawFd) {
+    // A guest may have a descriptor of that number, too.
+    let may_be_ours = descriptor as u32 >= high_fd::base();
+    if !may_be_ours && !shares_filter(descriptor) && !may_have_guests() {
+        filter::unwatch_descriptor(descriptor);
+    }
 }
 
 /// Whether another descriptor may have the same entry of the stub's filter as `descriptor`.
-pub(crate) fn shares_filter(descriptor: RawFd) -> bool {
+fn shares_filter(descriptor: RawFd) -> bool {
     descriptor >= FILTER_DESCRIPTORS || WIDE.load(Ordering::Relaxed)
 }
 
@@ -299,6 +303,11 @@ fn is_open(descriptor: RawFd) -> bool {
 }
 
 impl<N: 'static> Table<N> {
+    /// The lock of the pool of descriptions. The caller holds it across a fork.
+    pub(crate) const fn pool_lock(&self) -> &RawLock {
+        self.free.raw()
+    }
+
     #[inline]
     fn release(&self, description: &Description<N>) {
         if description.users.fetch_sub(1, Ordering::AcqRel) == LIVE | 1 {

@@ -4,7 +4,6 @@
 //! the library: no handler of the program interrupts it, and it must not block in the kernel on the program's behalf; a call
 //! that may block is left to the program ([`Verdict::Pass`]) or made by the stub ([`Verdict::PassWith`]).
 
-use crate::arch::entry::{OURS, WANTED};
 use crate::call::{Call, DONE, PASS, RUN, Verdict};
 use crate::calls;
 use crate::coverage;
@@ -209,67 +208,4 @@ fn try_again(call: &mut Call, number: usize, row: &Row) -> Verdict {
         }
     }
     Verdict::Done(FAULT)
-}
-
-/// Opens the filter of the entry stub for the numbers of the table.
-pub(crate) fn open_filter() {
-    for (number, row) in ROWS.iter().enumerate() {
-        WANTED[number].store(filter_of(row), Ordering::Relaxed);
-    }
-    // No call is to reach the kernel with a number of ours.
-    OURS[high_fd::base() as usize..].iter().for_each(|entry| entry.store(KEPT, Ordering::Relaxed));
-    // A descriptor may be its argument.
-    WANTED[nr::__NR_ioctl as usize].store(1, Ordering::Relaxed);
-    // Closing must be seen for every number, and any number may be a listing of descriptors.
-    for number in [nr::__NR_close, nr::__NR_getdents, nr::__NR_getdents64] {
-        WANTED[number as usize].store(1, Ordering::Relaxed);
-    }
-}
-
-const fn filter_of(row: &Row) -> u8 {
-    match row.way {
-        Way::Pass => 0,
-        Way::Serve | Way::Observe if row.by_first_descriptor() => 2,
-        Way::Serve | Way::Observe | Way::Refuse => 1,
-    }
-}
-
-/// The value of an entry of the stub's filter whose descriptor is, or was, of the array. The library may close the filter for such a
-/// descriptor again.
-const BY_TABLE: u8 = 1;
-/// The value of an entry whose descriptor concerns the library for another reason. The filter stays open for it.
-const KEPT: u8 = 2;
-
-/// Lets calls on `descriptor` through the filter of the entry stub.
-pub(crate) fn watch_descriptor(descriptor: sys::RawFd) {
-    OURS[descriptor as u16 as usize].store(KEPT, Ordering::Release);
-}
-
-/// Lets calls on a descriptor of the array through.
-pub(crate) fn watch_ours(descriptor: sys::RawFd) {
-    OURS[descriptor as u16 as usize].store(BY_TABLE, Ordering::Release);
-}
-
-/// Lets calls on a descriptor through that may be about to be of the array. Returns whether they were let through before.
-pub(crate) fn watch_claimed(descriptor: sys::RawFd) -> bool {
-    OURS[descriptor as u16 as usize].fetch_max(BY_TABLE, Ordering::AcqRel) != 0
-}
-
-/// Whether calls on `descriptor` are let through because it is, or was, of the array.
-pub(crate) fn is_watched_as_ours(descriptor: sys::RawFd) -> bool {
-    OURS[descriptor as u16 as usize].load(Ordering::Acquire) == BY_TABLE
-}
-
-/// Lets calls on every descriptor through: others may change what each means.
-pub(crate) fn watch_all() {
-    OURS.iter().for_each(|entry| entry.store(KEPT, Ordering::Relaxed));
-}
-
-/// Closes the filter again, unless another descriptor may share its entry.
-pub(crate) fn unwatch_descriptor(descriptor: sys::RawFd) {
-    // A guest may have a descriptor of that number, too.
-    let may_be_ours = descriptor as u32 >= high_fd::base();
-    if !may_be_ours && !crate::descriptors::shares_filter(descriptor) && !process::may_have_guests() {
-        OURS[descriptor as u16 as usize].store(0, Ordering::Release);
-    }
 }

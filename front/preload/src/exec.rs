@@ -174,7 +174,7 @@ pub(crate) const fn is_exec(number: usize) -> bool {
 /// The entries to add to a program's environment, or None if it has them all. Each ends with NUL. `libraries` are to be in LD_PRELOAD.
 fn missing(environment: &[Vec<u8>], libraries: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let mut added = Vec::new();
-    for entry in crate::start::environment().inherited() {
+    for entry in crate::own::environment().inherited() {
         let name = entry.split(|byte| *byte == b'=').next()?;
         let value = value_of(&entry[..entry.len() - 1], name)?;
         let theirs = environment.iter().find_map(|entry| value_of(entry, name));

@@ -26,7 +26,7 @@ use crate::calls::names;
 use crate::calls::paths::{self, AT_FDCWD, Where};
 use crate::calls::process::Child;
 use crate::calls::{directory, handler};
-use crate::dispatch::watch_descriptor;
+use crate::filter::watch_descriptor;
 use crate::table::{Row, Way};
 use crate::thread::word;
 use crate::uapi::SEEK_CUR;

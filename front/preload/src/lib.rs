@@ -14,6 +14,7 @@
 
 extern crate alloc as heap;
 
+mod abort;
 mod alloc;
 mod arch;
 mod arena;
@@ -26,6 +27,7 @@ mod descriptors;
 mod dispatch;
 mod environment;
 mod exec;
+mod filter;
 mod guest;
 mod handover;
 mod inherit;
@@ -35,6 +37,7 @@ mod mappings;
 mod maps;
 mod mask;
 mod needed;
+mod own;
 mod patch;
 mod process;
 mod program;

@@ -215,7 +215,7 @@ pub(crate) unsafe fn let_sanitizer_be_first(auxiliary: &Auxiliary) {
     while !at.is_null() {
         // SAFETY: `at` is an entry of the linker's list.
         let (entry, name) = unsafe { (&*at, (*at).name().to_bytes()) };
-        if entry.bias == crate::start::own_address() {
+        if entry.bias == crate::own::address() {
             own = at;
         } else if !own.is_null() && is_address_sanitizer(name) {
             // SAFETY: both are entries of the list, `own` comes first and is not the program's, so it has neighbours on both sides.

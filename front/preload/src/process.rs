@@ -16,7 +16,7 @@
 use crate::lock::RawLock;
 use crate::thread::word;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use linux_raw_sys::general::{__NR_getpid, __NR_kill, __NR_madvise, __NR_mmap, __NR_rt_sigaction, __NR_rt_sigprocmask};
+use linux_raw_sys::general::{__NR_getpid, __NR_madvise, __NR_mmap};
 use linux_raw_sys::general::{MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use sys::raw::{check, syscall};
 use units::PAGE_BYTES;
@@ -79,7 +79,7 @@ fn adopt(word: &AtomicU32) {
 
 /// From now on another process with memory of its own has this one's descriptors.
 pub(crate) fn share_tables() {
-    crate::dispatch::watch_all();
+    crate::filter::watch_all();
     TABLES_SHARED.store(true, Ordering::SeqCst);
 }
 
@@ -254,20 +254,6 @@ pub(crate) fn getpid() -> u32 {
     unsafe { syscall(__NR_getpid as usize, [0; 6]) as u32 }
 }
 
-/// Dies by SIGABRT, whatever the program does with it.
-pub(crate) fn abort() -> ! {
-    let default = [0usize; 4];
-    let unblocked = 0u64;
-    loop {
-        // SAFETY: the action and the mask outlive the calls; afterwards the process is gone.
-        unsafe {
-            syscall(__NR_rt_sigaction as usize, [6, default.as_ptr() as usize, 0, 8, 0, 0]);
-            syscall(__NR_rt_sigprocmask as usize, [2, &raw const unblocked as usize, 0, 8, 0, 0]);
-            syscall(__NR_kill as usize, [getpid() as usize, 6, 0, 0, 0, 0]);
-        }
-    }
-}
-
 /// Every lock of the library, in the order they are taken.
 fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
     let locks = [
@@ -275,7 +261,7 @@ fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
         Some(crate::patch::objects::lock()),
         Some(crate::array::held_lock()),
         Some(crate::calls::directory::lock()),
-        Some(crate::descriptors::lock()),
+        Some(crate::calls::OPEN.pool_lock()),
         Some(crate::signals::lock()),
         heap_lock(),
     ];

@@ -39,6 +39,6 @@ pub(crate) fn forget() {
 /// Attaches to the array, with the descriptors and the directory that the kernel says.
 pub(crate) fn attach() {
     sys::file_limit::refresh();
-    array::start_again(crate::start::environment());
+    array::start_again(crate::own::environment());
     directory::look();
 }

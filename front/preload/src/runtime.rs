@@ -20,5 +20,5 @@ pub(crate) fn renew_heap() {
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     report!("internal error: {info}");
-    crate::process::abort()
+    crate::abort::abort()
 }

@@ -470,7 +470,7 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
 
 /// Whether `address` is in a trampoline or in the library.
 fn is_own(address: usize) -> bool {
-    crate::start::is_own_text(address) || trampoline::contains(address)
+    crate::own::is_text(address) || trampoline::contains(address)
 }
 
 /// Moves a thread that was interrupted at one of the known labels on the way out of a stub to the end of that way.

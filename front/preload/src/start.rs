@@ -6,9 +6,8 @@
 use crate::environment::{Auxiliary, Environment, find};
 use crate::mask::set_mask;
 use crate::report::report;
-use crate::{coverage, dispatch, inherit, loader, patch, process, signals, sud, unreached};
+use crate::{coverage, filter, inherit, loader, own, patch, process, signals, sud, unreached};
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use heap::boxed::Box;
 use heap::string::String;
 use heap::vec::Vec;
@@ -16,53 +15,13 @@ use linux_raw_sys::general::__NR_exit_group;
 use sys::raw::syscall;
 use units::Shown;
 
-static ENVIRONMENT: AtomicPtr<Environment> = AtomicPtr::new(core::ptr::null_mut());
 /// What a shell says of a program that it could not execute.
 const NOT_EXECUTED: usize = 126;
-/// The library's own text in memory.
-static OWN_TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-
-/// The settings the process was started with.
-pub(crate) fn environment() -> &'static Environment {
-    static NONE: Environment = Environment::none();
-    // SAFETY: the pointer is null or a leaked box.
-    unsafe { ENVIRONMENT.load(Ordering::Acquire).as_ref() }.unwrap_or(&NONE)
-}
-
-/// Whether `address` is in the library's own text.
-pub(crate) fn is_own_text(address: usize) -> bool {
-    OWN_TEXT[0].load(Ordering::Relaxed) <= address && address < OWN_TEXT[1].load(Ordering::Relaxed)
-}
 
 #[cfg(not(test))]
-mod linker {
-    unsafe extern "C" {
-        /// The library's ELF header, placed by the linker.
-        static __ehdr_start: u8;
-    }
-
-    /// Where the library is loaded.
-    pub(super) fn own_address() -> usize {
-        &raw const __ehdr_start as usize
-    }
-
-    #[used]
-    #[unsafe(link_section = ".init_array")]
-    static CONSTRUCTOR: unsafe extern "C" fn(super::c_int, *const *const super::c_char, *const *const super::c_char) =
-        super::construct;
-}
-
-/// Where the library is loaded.
-#[cfg(not(test))]
-pub(crate) fn own_address() -> usize {
-    linker::own_address()
-}
-
-/// A test program is not loaded as a library.
-#[cfg(test)]
-pub(crate) fn own_address() -> usize {
-    0
-}
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
 
 /// What the dynamic linker calls first.
 ///
@@ -99,7 +58,7 @@ unsafe extern "C" fn construct(count: c_int, arguments: *const *const c_char, va
 /// Leaves the program to the kernel, with nothing of the array in its hands.
 #[cold]
 fn stand_aside(environment: &'static Environment, why: &str) {
-    ENVIRONMENT.store(core::ptr::from_ref(environment).cast_mut(), Ordering::Release);
+    own::set_environment(environment);
     let count = crate::array::give_up_inherited(environment);
     let closed = if count == 0 { String::new() } else { heap::format!(" and {count} open files of it are closed") };
     let moved = match unreached::leave_directory(count) {
@@ -130,7 +89,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     unsafe { crate::needed::take_back(variables) };
     // SAFETY: as above.
     let environment = Box::leak(Box::new(unsafe { Environment::copy(variables) }));
-    ENVIRONMENT.store(environment, Ordering::Release);
+    own::set_environment(environment);
     if let Some(path) = environment.get_c_str(b"CXLRAID_TRACE") {
         coverage::start(path);
     }
@@ -138,10 +97,9 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
         sud::prepare(path);
     }
     // SAFETY: the library's own header and segments.
-    if let Some(own) = unsafe { patch::elf::Image::at(own_address()) } {
-        let text = own.texts().next().unwrap_or_default();
-        OWN_TEXT[0].store(own.bias.wrapping_add(text.start) as usize, Ordering::Relaxed);
-        OWN_TEXT[1].store(own.bias.wrapping_add(text.end) as usize, Ordering::Relaxed);
+    if let Some(image) = unsafe { patch::elf::Image::at(own::address()) } {
+        let text = image.texts().next().unwrap_or_default();
+        own::set_text(image.bias.wrapping_add(text.start) as usize..image.bias.wrapping_add(text.end) as usize);
     }
     // SAFETY: the caller's promise.
     let prepared = match unsafe { patch::objects::prepare(auxiliary, environment) } {
@@ -158,7 +116,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     crate::array::forget_former_programs();
     crate::calls::directory::start();
     prepared.patch();
-    dispatch::open_filter();
+    filter::open();
     if environment.get(b"CXLRAID_DEBUG_SITES").is_some() {
         patch::objects::report_counts();
     }

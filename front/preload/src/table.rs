@@ -5,7 +5,6 @@
 //! any other work.
 
 use crate::mappings::lend;
-use crate::patch::cache::hash;
 use crate::width::{WIDTHS, Width};
 
 /// What becomes of a call.
@@ -75,14 +74,6 @@ pub(crate) fn wants_site(number: Option<u32>) -> bool {
 /// Whether a call with this number may be the library's affair.
 pub(crate) fn is_served(number: u32) -> bool {
     ROWS.get(number as usize).is_some_and(|row| row.way != Pass)
-}
-
-/// Changes whenever the set of patched sites, the code that finds them or the form of their records may.
-pub(crate) fn fingerprint() -> u64 {
-    const FORMAT: u64 = 4;
-    let format = FORMAT << 32 | crate::patch::site::SITE_BYTES as u64;
-    let code = hash(env!("CXLRAID_PATCH_SOURCES").as_bytes(), format);
-    (0..NUMBER_COUNT as u32).fold(code, |seed, number| hash(&[u8::from(wants_site(Some(number)))], seed))
 }
 
 struct Line(usize, Row);

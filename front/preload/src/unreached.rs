@@ -151,7 +151,7 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
     }
     let mut buffer = [0; PATH_MAX];
     let name = Shown(name_of(target, &mut buffer));
-    if crate::start::environment().get(SETTING) == Some(b"refuse") {
+    if crate::own::environment().get(SETTING) == Some(b"refuse") {
         report!(
             "{name}: refused, since it {why} and would work on one member alone; start it outside the array, without files of it open"
         );
@@ -206,7 +206,7 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
 pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec<u8>)>, &'static str> {
     directory::look();
     let is_inside = directory::is_ours(directory::AT_FDCWD);
-    if (is_inside || count > 0) && crate::start::environment().get(SETTING) == Some(b"refuse") {
+    if (is_inside || count > 0) && crate::own::environment().get(SETTING) == Some(b"refuse") {
         return Err("; start it outside the array, without files of it open");
     }
     if !is_inside {

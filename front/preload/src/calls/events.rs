@@ -11,7 +11,7 @@
 use super::directory::{borrow, link_target_of_any};
 use crate::array;
 use crate::call::{Call, Verdict};
-use crate::dispatch::watch_descriptor;
+use crate::filter::watch_descriptor;
 use crate::program;
 use core::sync::atomic::{AtomicBool, Ordering};
 use file::FileRef;

@@ -139,7 +139,7 @@ struct Other {
 impl Other {
     /// None if the library is not in it, or the caller means itself.
     fn of(pid: u32) -> Option<Self> {
-        let own = Area::around(crate::start::own_address())?;
+        let own = Area::around(crate::own::address())?;
         let maps = heap::format!("/proc/{pid}/maps\0");
         let theirs = Area::find(maps.as_bytes(), |area| own.shows_the_same(area))?;
         (pid != process::getpid()).then_some(Self { pid, distance: theirs.addresses.start.wrapping_sub(own.addresses.start) })

@@ -23,7 +23,7 @@ use crate::calls::{OPEN, directory, rights};
 use crate::descriptors::Claim;
 use crate::descriptors::descriptor_flags;
 use crate::exec::window;
-use crate::{array, process, start};
+use crate::{array, own, process};
 use ::array::proc_file;
 use core::ffi::CStr;
 use errand::{Errand, Reply};
@@ -336,7 +336,7 @@ fn replace(from: RawFd, to: RawFd) -> bool {
 /// Where arrays are mounted that may be this process' one: the youngest mount first. `for_others`: those that other users may use, too.
 fn mounts(for_others: bool) -> Vec<Mount> {
     let list = proc_file::read("/proc/self/mountinfo");
-    let name = start::environment().get(b"CXLRAID_NAME").unwrap_or_default();
+    let name = own::environment().get(b"CXLRAID_NAME").unwrap_or_default();
     let user = geteuid().as_raw();
     let believed = |line| mount_of(line, name, user).filter(|mount| mount.is_for_others || !for_others);
     let mut found: Vec<Mount> = list.split(|&byte| byte == b'\n').filter_map(believed).collect();

@@ -174,7 +174,7 @@ impl Mapping {
 fn is_small(bytes: u64) -> bool {
     const BYTES_MAX: u64 = 1 << 20;
     let number = |text: &[u8]| core::str::from_utf8(text).ok()?.trim().parse().ok();
-    bytes <= crate::start::environment().get(b"CXLRAID_MAP_COPY_BYTES").and_then(number).unwrap_or(BYTES_MAX)
+    bytes <= crate::own::environment().get(b"CXLRAID_MAP_COPY_BYTES").and_then(number).unwrap_or(BYTES_MAX)
 }
 
 impl Mappings {
@@ -417,7 +417,7 @@ impl Mappings {
         if self.tracker.is_some() {
             return true;
         }
-        let wanted = crate::start::environment().get(b"CXLRAID_MAP_TRACKING") != Some(b"protect");
+        let wanted = crate::own::environment().get(b"CXLRAID_MAP_TRACKING") != Some(b"protect");
         match if wanted { Tracker::new() } else { Err(OsError::OPNOTSUPP) } {
             Ok(tracker) => self.tracker = Some(tracker),
             Err(error) => {

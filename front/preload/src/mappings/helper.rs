@@ -34,7 +34,7 @@ static HEARD: AtomicU32 = AtomicU32::new(0);
 
 /// Makes sure that the thread runs. The table's lock is held.
 pub(super) fn start() {
-    let period_ms = crate::start::environment()
+    let period_ms = crate::own::environment()
         .get(b"CXLRAID_MAP_PERIOD_MS")
         .and_then(|text| core::str::from_utf8(text).ok()?.trim().parse().ok())
         .unwrap_or(PERIOD_MS_DEFAULT);

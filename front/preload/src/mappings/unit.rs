@@ -34,7 +34,7 @@ pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Whether a mapping for which the program has not called madvise(2) wants huge pages.
 pub(super) fn wants_huge_by_default() -> bool {
-    matches!(crate::start::environment().get(b"CXLRAID_MAP_UNIT"), Some(b"2M" | b"2m"))
+    matches!(crate::own::environment().get(b"CXLRAID_MAP_UNIT"), Some(b"2M" | b"2m"))
 }
 
 /// Gives the kernel one of the three kinds of advice that are imported here.

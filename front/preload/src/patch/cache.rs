@@ -18,6 +18,7 @@
 use super::site::{Gap, SITE_BYTES, Site};
 use crate::environment::Environment;
 use crate::report::Line;
+use crate::table::{NUMBER_COUNT, wants_site};
 use core::ffi::CStr;
 use core::fmt::Write;
 use heap::vec::Vec;
@@ -184,12 +185,20 @@ fn header(body: &[u8], gap: Option<Gap>, fingerprint: u64) -> [u8; HEADER_BYTES]
 }
 
 /// FNV-1a over 8-byte words, from `seed`.
-pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
+fn hash(bytes: &[u8], seed: u64) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ seed;
     bytes.chunks(8).fold(start, |hash, chunk| {
         let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(29)
     })
+}
+
+/// Changes whenever the set of patched sites, the code that finds them or the form of their records may.
+pub(crate) fn fingerprint() -> u64 {
+    const FORMAT: u64 = 4;
+    let format = FORMAT << 32 | SITE_BYTES as u64;
+    let code = hash(env!("CXLRAID_PATCH_SOURCES").as_bytes(), format);
+    (0..NUMBER_COUNT as u32).fold(code, |seed, number| hash(&[u8::from(wants_site(Some(number)))], seed))
 }
 
 /// Whether only root or the caller can have written it.

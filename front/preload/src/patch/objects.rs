@@ -11,7 +11,7 @@
 //! them with signals blocked, before there is another thread; [`closing`] before ld.so is done with the
 //! object.
 
-use super::cache::{Cache, Key};
+use super::cache::{Cache, Key, fingerprint};
 use super::elf::{Image, Range, header_of, headers_of};
 use super::go::is_of_go;
 use super::original::Original;
@@ -166,7 +166,7 @@ pub(crate) fn mapped(descriptor: RawFd, address: usize, offset: usize, executabl
     }
     if executable && PENDING.load(Ordering::Relaxed) == descriptor {
         PENDING_HAS_TEXT.store(true, Ordering::Relaxed);
-        crate::dispatch::watch_descriptor(descriptor);
+        crate::filter::watch_descriptor(descriptor);
     }
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn closing(descriptor: RawFd) {
     }
     let address = PENDING_ADDRESS.load(Ordering::Relaxed);
     PENDING.store(-1, Ordering::Relaxed);
-    crate::dispatch::unwatch_descriptor(descriptor);
+    crate::descriptors::unwatch_descriptor(descriptor);
     let _patching = PATCHING.lock();
     // With musl, linker and C library are one object, so every mmap(2) of the program looks like the
     // linker's. The program may have mapped an ELF file as plain data, with less of it in memory than its
@@ -190,7 +190,7 @@ pub(crate) fn closing(descriptor: RawFd) {
     if !image.memory().all(|range| is_all_mapped(range.start as usize, range.end as usize)) {
         return;
     }
-    let environment = crate::start::environment();
+    let environment = crate::own::environment();
     // Only `entry` needs the auxiliary vector.
     let mut patcher = Patcher { cache: Cache::open(environment), area: None, auxiliary: Auxiliary::default() };
     // SAFETY: the program's descriptor is open until this call returns.
@@ -252,7 +252,7 @@ impl Patcher {
     /// # Safety
     /// `entry` is of ld.so's list and its object is loaded.
     unsafe fn entry(&mut self, entry: &LinkMap) -> Option<Object> {
-        let own = crate::start::own_address();
+        let own = crate::own::address();
         if entry.bias == 0
             || entry.bias == self.auxiliary.vdso
             || entry.bias == own
@@ -288,7 +288,7 @@ impl Patcher {
         COUNTS.objects.fetch_add(1, Ordering::Relaxed);
         let of_file = || Some(Key::of_file(&fstat(open()?).ok()?));
         let key = image.build_id().map(Key::of_build_id).or_else(of_file);
-        let known = key.as_ref().and_then(|key| self.cache.load(key, table::fingerprint()));
+        let known = key.as_ref().and_then(|key| self.cache.load(key, fingerprint()));
         let known = known.filter(|(sites, _)| sites.iter().all(|site| is_original(&image, site)));
         let (sites, gap) = known.unwrap_or_else(|| self.scan(&image, key.as_ref(), open().as_ref()));
         Object { image, caller, sites, gap }
@@ -314,9 +314,9 @@ impl Patcher {
         COUNTS.sites_without_room.fetch_add(found.hopeless.len() as u32, Ordering::Relaxed);
         // Sites found in memory are not cached: they may be wrong for another process.
         if let (Some(key), Some(_)) = (key, &original) {
-            self.cache.store(key, table::fingerprint(), &found.sites, gap);
+            self.cache.store(key, fingerprint(), &found.sites, gap);
         }
-        if crate::start::environment().get(b"CXLRAID_DEBUG_SITES").is_some() {
+        if crate::own::environment().get(b"CXLRAID_DEBUG_SITES").is_some() {
             report_hopeless(&found);
         }
         (found.sites, gap)

@@ -29,7 +29,7 @@ const _: () = assert!(ROOM_BYTES.is_multiple_of(PAGE_BYTES));
 
 /// Start and length of what may make system calls: from the library's first byte to the end of the detours.
 pub(super) fn image() -> (usize, usize) {
-    let start = crate::start::own_address();
+    let start = crate::own::address();
     (start, ROOM.0.get() as usize + ROOM_BYTES - start)
 }
 

@@ -93,7 +93,7 @@ pub(crate) unsafe fn caught(context: &mut Context) {
         Some(detour) => context.set_address(detour),
         None => {
             report!("CXLRAID_DEBUG_SUD: too many places make system calls");
-            crate::process::abort();
+            crate::abort::abort();
         }
     }
 }
