@@ -59,8 +59,7 @@ fn operate(file: &FileRef, model: &mut Vec<u8>, random: &mut Random, context: &s
         }
         4..6 => {
             let data = random.bytes(bytes as usize);
-            // SAFETY: the buffer is ours.
-            let (end, _) = unsafe { file.append(data.as_ptr(), data.len()) }.unwrap();
+            let (end, _) = file.append_slice(&data).unwrap();
             model.extend_from_slice(&data);
             assert_eq!(end, model.len() as u64, "{context}: append");
         }
@@ -153,8 +152,7 @@ fn raid1_members_hold_the_plain_file() {
     let data = Random(9).bytes(300_001);
     let file = array.open("f", attribute);
     for piece in data.chunks(777) {
-        // SAFETY: the buffer is ours.
-        unsafe { file.append(piece.as_ptr(), piece.len()) }.unwrap();
+        file.append_slice(piece).unwrap();
     }
     drop(file);
     for slot in 0..3 {

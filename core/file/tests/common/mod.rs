@@ -166,15 +166,13 @@ fn close_kept_open(directory: &Path) {
 
 pub fn read(file: &FileRef, offset: u64, bytes: usize) -> Vec<u8> {
     let mut buffer = vec![0xee; bytes];
-    // SAFETY: the buffer is ours.
-    let count = unsafe { file.read_at(offset, buffer.as_mut_ptr(), bytes) }.unwrap();
+    let count = file.read_slice(offset, &mut buffer).unwrap();
     buffer.truncate(count);
     buffer
 }
 
 pub fn write(file: &FileRef, offset: u64, data: &[u8]) {
-    // SAFETY: the buffer is ours.
-    assert_eq!(unsafe { file.write_at(offset, data.as_ptr(), data.len()) }, Ok(data.len()));
+    assert_eq!(file.write_slice(offset, data), Ok(data.len()));
 }
 
 /// xorshift64*: numbers from a seed.
