@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 /// At most so many there may be, by crate: a tenth more than were counted, since each change moves a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not inlined count as those crates'.
 const REVIEWED: &[(&str, usize)] = &[
     ("core and alloc", 205),
-    ("cxlraid-array", 378),
+    ("cxlraid-array", 385),
     ("cxlraid-dax", 31),
     ("cxlraid-file", 258),
     ("cxlraid-format", 1),
