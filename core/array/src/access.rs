@@ -59,21 +59,32 @@ pub(crate) fn is_superblock_open(meta: &OwnedFd, access: Access) -> Result<bool>
     const WRITERS: u32 = 0o222;
     const OF_GROUP: u32 = 0o020;
     const OF_OTHERS: u32 = 0o022;
+    const ACCESS_LIST: &str = "system.posix_acl_access";
+    /// No attribute is longer (xattr(7)).
+    const LIST_BYTES_MAX: usize = 1 << 16;
     let wanted = access.mode & WRITERS;
     let of = |name: &core::ffi::CStr| fs::statat(meta, name, AtFlags::SYMLINK_NOFOLLOW);
     let (superblock, table) = (of(format::SUPERBLOCK_FILE)?, of(format::INODES_FILE)?);
     // Of a file that another user has made the group or all others decide.
-    let has_owner = superblock.st_uid == access.owner_uid || wanted & OF_OTHERS != 0;
+    let has_owner = |stat: &Stat| stat.st_uid == access.owner_uid || wanted & OF_OTHERS != 0;
     let has_group =
         |stat: &Stat| stat.st_gid == access.owner_gid || stat.st_mode & OF_GROUP == 0 || wanted & OF_OTHERS == OF_OTHERS;
-    let file = open_regular(meta.as_fd(), format::INODES_FILE, OFlags::RDONLY)?;
-    let has_list = match fs::fgetxattr(&file, "system.posix_acl_access", &mut [0u8; 0]) {
-        Ok(_) => true,
-        Err(OsError::NODATA | OsError::OPNOTSUPP) => false,
-        Err(error) => return Err(error),
+    let list_of = |name: &core::ffi::CStr| {
+        let mut list = alloc::vec![0u8; LIST_BYTES_MAX];
+        let file = open_regular(meta.as_fd(), name, OFlags::RDONLY)?;
+        match fs::fgetxattr(&file, ACCESS_LIST, &mut list[..]) {
+            Ok(bytes) => {
+                list.truncate(bytes);
+                Ok(Some(list))
+            }
+            Err(OsError::NODATA | OsError::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(error),
+        }
     };
-    let is_open = superblock.st_mode & WRITERS == wanted && has_owner && has_group(&superblock);
-    Ok(is_open && table.st_mode & WRITERS & !wanted == 0 && has_group(&table) && !has_list)
+    // A directory may give all files that are made in it the same list.
+    let have_one_list = list_of(format::SUPERBLOCK_FILE)? == list_of(format::INODES_FILE)?;
+    let is_open = superblock.st_mode & WRITERS == wanted && has_owner(&superblock) && has_group(&superblock);
+    Ok(is_open && table.st_mode & WRITERS & !wanted == 0 && has_owner(&table) && has_group(&table) && have_one_list)
 }
 
 /// Whether `access` lets this process' effective user in: root and the owner always; a user of the group if the group may write; any other

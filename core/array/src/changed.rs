@@ -766,15 +766,46 @@ mod tests {
     fn nothing_is_proven_where_somebody_may_change_files_and_not_the_superblock() {
         use std::os::unix::fs::PermissionsExt as _;
         let (home, _config, array) = left_in_order("closed");
-        let set = |name: &str, mode: u32| {
-            let path = home.path(std::format!("m1/.cxlraid/{name}"));
+        let set_mode = |path: &std::path::Path, mode: u32| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
+        let set = |name: &str, mode: u32| set_mode(&home.path(std::format!("m1/.cxlraid/{name}")), mode);
         let mode = array.access.mode;
         for (name, other) in [("superblock", 0o400), ("inodes", 0o666)] {
             set(name, other);
             assert_eq!(array.prove(2).err(), Some(Unproven::Closed), "{name}");
             set(name, mode);
+            array.prove(2).unwrap();
+        }
+        // Another user may write to one of the two, or to both: acl(5), as setfacl(1) stores it.
+        let list = |names: &[&str]| {
+            let entries = [(1u16, 6u16, u32::MAX), (2, 6, 65534), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
+            let mut list = 2u32.to_le_bytes().to_vec();
+            for (tag, rights, id) in entries {
+                list.extend([&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat());
+            }
+            for name in ["superblock", "inodes"] {
+                let path = home.path(std::format!("m1/.cxlraid/{name}"));
+                let name_of_list = "system.posix_acl_access";
+                let set = if names.contains(&name) {
+                    fs::setxattr(&path, name_of_list, &list, fs::XattrFlags::empty())
+                } else {
+                    fs::removexattr(&path, name_of_list)
+                };
+                if set != Err(OsError::NODATA) && set.is_err() {
+                    return false;
+                }
+                if !names.contains(&name) {
+                    set_mode(&path, mode);
+                }
+            }
+            true
+        };
+        if list(&["inodes"]) {
+            assert_eq!(array.prove(2).err(), Some(Unproven::Closed));
+            assert!(list(&["superblock"]));
+            assert_eq!(array.prove(2).err(), Some(Unproven::Closed));
+            assert!(list(&[]));
             array.prove(2).unwrap();
         }
         let _ = array.runtime.remove();

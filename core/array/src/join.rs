@@ -45,8 +45,9 @@ impl Array {
     /// member. If this process dies in here, whoever writes superblocks next finishes it.
     ///
     /// # Errors
-    /// `AGAIN` if somebody has taken the member out since it began to join: it is out. Otherwise what the kernel says where a superblock cannot be written; the member is
-    /// out then, too.
+    /// `AGAIN` if somebody has taken the member out since it began to join: it is out. Otherwise what the kernel says where a superblock cannot be written: the member is
+    /// out then, too, unless that fails for this process alone (it has no descriptor left, say). Then the member is in use, and the next change of any process
+    /// puts the join on record.
     pub fn join_member(&self, slot: Slot) -> Result<(), OsError> {
         self.recording(|| {
             // Until the join is on record the next change finds something to be put on record.

@@ -143,19 +143,25 @@ impl Files {
         table.persist_all(array)?;
         let root = array.members()[slot].root().ok_or(OsError::NODEV)?;
         syncfs(root)?;
-        array.join_member(slot)?;
-        if let Some((files, marks)) = kept {
+        let joined = array.join_member(slot);
+        // Also where the join is not on record yet: the next change of any program puts it there.
+        if let Some((files, marks)) = kept
+            && array.in_use().contains(slot)
+        {
             let noted = self.note_late_marks(slot, files, marks);
             if noted.is_err() {
-                // It may lack bytes that nothing tells of.
-                array.fail_member(slot)?;
+                // The member may lack bytes that nothing tells of.
+                let failed = array.fail_member(slot);
+                array.before_change()?;
+                failed?;
             }
             noted?;
         }
-        Ok(())
+        Ok(joined?)
     }
 
-    /// Notes the bytes of files as lost that were marked since `marks` were read, or of which a change is under way: a member that keeps `files` has come into use.
+    /// Notes the bytes of files as lost, durably, that were marked since `marks` were read, or of which a change is under way: a member that keeps `files` has come into
+    /// use.
     fn note_late_marks(&self, slot: Slot, files: &KeptFiles, marks: &Marks) -> Result<(), OsError> {
         let array = self.array();
         array.mark_under_way(MemberSet::EMPTY);
@@ -165,7 +171,8 @@ impl Files {
                 self.table().add_resync(array, number, Resync { lost: MemberSet::EMPTY.with(slot), ..NO_BYTES });
             }
             Ok(())
-        })
+        })?;
+        self.table().persist_all(array)
     }
 
     /// Gives a member another one's copy of a record, or the one that is right. The inode lock is held.
