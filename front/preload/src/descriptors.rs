@@ -223,6 +223,11 @@ impl<N: Anchored + 'static> Claim<N> {
         self.descriptor
     }
 
+    /// Tells whether the number means a description.
+    pub(crate) fn means(&self, description: &Description<N>) -> bool {
+        core::ptr::eq(self.meant, description)
+    }
+
     /// A use of what the number means.
     pub(crate) fn user(&self) -> Option<Use<'static, N>> {
         // SAFETY: descriptions are never deallocated, and the entry's use keeps this one live.

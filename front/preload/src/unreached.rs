@@ -15,7 +15,7 @@
 //! (ld.so(8), secure-execution mode). In a program that is linked with another C library than
 //! glibc, the library stands aside.
 
-use crate::calls::node::Node;
+use crate::calls::node::{Held, Node};
 use crate::calls::process::{note_parted, part_from_processes};
 use crate::calls::{OPEN, directory};
 use crate::descriptors::Claim;
@@ -88,6 +88,8 @@ pub(crate) struct Withheld {
     handed_over: HandedOver,
     /// The numbers of all that is withheld or handed over.
     claims: Vec<Claim<Node>>,
+    /// Keeps the files that these numbers meant as long as there are claims.
+    uses: Vec<Held>,
 }
 
 impl Withheld {
@@ -113,6 +115,7 @@ impl Withheld {
         }
         self.handed_over.take_back();
         self.claims.clear();
+        self.uses.clear();
         if self.parted {
             note_parted();
         }
@@ -143,7 +146,12 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
     window::open();
     let mut anchors = inherited_anchors();
     let mut is_inside = directory::is_ours(directory::AT_FDCWD);
-    withheld.claims = handover::claims(asked.as_ref(), &anchors);
+    (withheld.claims, withheld.uses) = handover::claims(asked.as_ref(), &anchors);
+    // Another thread may have closed a number before that, given it to something else, or marked it.
+    if window::is_open() && is_table_whole() {
+        let is_claimed = |number: RawFd| withheld.claims.iter().any(|claim| claim.descriptor() == number);
+        anchors.retain(|&anchor| is_claimed(anchor) && is_inherited(anchor));
+    }
     let take = |asked: Asked| asked.take(&withheld.claims, &mut anchors, &mut is_inside);
     withheld.handed_over = asked.map_or_else(HandedOver::default, take);
     if anchors.is_empty() && !is_inside {
@@ -228,17 +236,26 @@ pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec
 fn inherited_anchors() -> Vec<RawFd> {
     // The table of open files describes the descriptors of its own process, unless others open and close in them, or the process has begun
     // anew and has not met all of them yet. For anybody else `guest` goes by what the kernel says.
-    let is_table_whole = process::owns_tables() && !process::shares_tables() && !OPEN.discovers();
-    let mut anchors = if is_table_whole { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
+    let mut anchors = if is_table_whole() { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
     anchors.retain(|&descriptor| {
         // One that keeps the file of the program from being written to is the library's, made for this exec.
         if descriptor as u32 >= high_fd::base() && namespace::holds_text(directory::borrow(descriptor)) {
             return false;
         }
-        let flags = descriptor_flags(descriptor, F_GETFD, 0);
-        flags >= 0 && flags as u32 & FD_CLOEXEC == 0
+        is_inherited(descriptor)
     });
     anchors
+}
+
+/// Tells whether the table of open files describes all descriptors of the calling task.
+fn is_table_whole() -> bool {
+    process::owns_tables() && !process::shares_tables() && !OPEN.discovers()
+}
+
+/// Tells whether a number is open, and stays so over an exec.
+fn is_inherited(descriptor: RawFd) -> bool {
+    let flags = descriptor_flags(descriptor, F_GETFD, 0);
+    flags >= 0 && flags as u32 & FD_CLOEXEC == 0
 }
 
 /// What the program is called in a message.

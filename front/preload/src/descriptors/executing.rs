@@ -4,7 +4,7 @@
 //! That thread may hold claims on many numbers until the exec. It claims them in ascending order, so two such threads do not wait
 //! for each other.
 
-use super::{Anchored, Claim, Claimed, Description, Table};
+use super::{Anchored, CLAIMED, Claim, Claimed, Description, Table};
 use crate::process::{is_guest, may_be_guest, shares_tables};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{__NR_fcntl, F_GETFD, F_SETFD, FD_CLOEXEC};
@@ -23,8 +23,9 @@ fn marks_of(descriptor: RawFd) -> usize {
 }
 
 impl<N: Anchored + 'static> Table<N> {
-    /// As [`Table::claim_of`], for a thread that has called [`Table::begin_exec`], and whose other claims are all on smaller numbers.
-    pub(crate) fn claim_for_exec(&'static self, descriptor: RawFd, user: &Description<N>) -> Option<Claim<N>> {
+    /// As [`Table::claim_of`], for a thread that has called [`Table::begin_exec`], and whose other claims are all on smaller numbers. Without `user` whatever file of
+    /// ours the number means.
+    pub(crate) fn claim_for_exec(&'static self, descriptor: RawFd, user: Option<&Description<N>>) -> Option<Claim<N>> {
         if shares_tables() || may_be_guest() && is_guest() {
             return None;
         }
@@ -33,7 +34,10 @@ impl<N: Anchored + 'static> Table<N> {
             // A thread that forks waits for this thread already.
             self.claims.fetch_add(1, Ordering::SeqCst);
             match self.try_slot(descriptor, slot) {
-                Ok(claim) => return Some(claim).filter(|claim| core::ptr::eq(claim.meant, user)),
+                Ok(claim) => {
+                    let is_wanted = user.map_or(!claim.meant.is_null(), |user| claim.means(user));
+                    return Some(claim).filter(|_| is_wanted);
+                }
                 Err(Claimed) => self.wait_for(slot),
             }
         }
@@ -81,14 +85,21 @@ impl<N: Anchored + 'static> Table<N> {
     pub(super) fn wait_for_execs(&self, descriptor: RawFd) {
         while self.executing.load(Ordering::SeqCst) != 0 {
             let flags = marks_of(descriptor);
+            let meaning = || self.slot(descriptor).map(|slot| slot.load(Ordering::SeqCst).map_addr(|address| address & !CLAIMED));
+            let before = meaning();
             // A mark that is there may be that thread's, which takes it back.
             let marks = flags & FD_CLOEXEC as usize == 0;
             if marks {
                 descriptor_flags(descriptor, F_SETFD, flags | FD_CLOEXEC as usize);
             }
             self.waiters.wait_while(|| self.executing.load(Ordering::SeqCst) != 0);
+            // The exec of another thread may have begun meanwhile, and has taken the mark for the program's. What another thread has given the number since is not ours to change.
             if marks {
-                descriptor_flags(descriptor, F_SETFD, flags);
+                self.apart_from_execs(|| {
+                    if meaning() == before {
+                        _ = descriptor_flags(descriptor, F_SETFD, flags)
+                    }
+                });
             }
         }
     }
@@ -159,8 +170,8 @@ mod tests {
         table.begin_exec();
         let forking = std::thread::spawn(|| table.around_fork(|| ()));
         std::thread::sleep(Duration::from_millis(20));
-        assert!(table.claim_for_exec(5, &six).is_none());
-        let claims = [table.claim_for_exec(5, &five).unwrap(), table.claim_for_exec(6, &six).unwrap()];
+        assert!(table.claim_for_exec(5, Some(&six)).is_none());
+        let claims = [table.claim_for_exec(5, Some(&five)).unwrap(), table.claim_for_exec(6, None).unwrap()];
         let closing = std::thread::spawn(|| table.claim(6).is_some());
         std::thread::sleep(Duration::from_millis(20));
         assert!(!forking.is_finished() && !closing.is_finished());

@@ -202,9 +202,11 @@ impl Asked {
                         done.program = path_in(&self.mounts, &reply, &wanted.path).filter(|_| reply.is_granted(index));
                     }
                     _ => {
-                        let is_known = self.described.iter().any(|(number, _)| *number == wanted.anchor);
+                        let known = self.described.iter().find(|(number, _)| *number == wanted.anchor);
+                        let means = |claim: &Claim<Node>, held: &Held| claim.descriptor() == wanted.anchor && claim.means(held);
                         // Another thread may have closed the number meanwhile, or marked it close-on-exec.
-                        let is_left = anchors.contains(&wanted.anchor) && (!is_known || is_claimed(wanted.anchor));
+                        let is_left = anchors.contains(&wanted.anchor)
+                            && known.is_none_or(|(_, held)| claims.iter().any(|claim| means(claim, held)));
                         if let Some(given) = reply.descriptor(index).filter(|_| is_left) {
                             done.replaced.extend(exchange(wanted, given));
                         }
@@ -237,15 +239,16 @@ impl Asked {
     }
 }
 
-/// Claims every number of `anchors`, and every number that means a file that may be handed over, whose kernel's offset then nobody moves. Until the exec no other
-/// thread uses or changes one of them. Of a guest's numbers there are no claims.
+/// Claims every number of `anchors`, whatever file of the array it means by now, and every number that means a file that may be handed over, whose kernel's offset then
+/// nobody moves. Until the exec no other thread uses or changes one of them. Of a guest's numbers there are no claims. The uses are to be dropped after the claims: the
+/// last use of a file ends the file, and who does that holds no claim.
 ///
 /// Other descriptions of a file that is handed over are claimed for the sake of the process' own locks (F_SETLK), which end when one of its descriptors of the file
 /// is closed.
-pub(crate) fn claims(asked: Option<&Asked>, anchors: &[RawFd]) -> Vec<Claim<Node>> {
+pub(crate) fn claims(asked: Option<&Asked>, anchors: &[RawFd]) -> (Vec<Claim<Node>>, Vec<Held>) {
     let described = asked.filter(|asked| asked.reply.is_some()).map_or(&[][..], |asked| &asked.described);
     if described.is_empty() && anchors.is_empty() || !window::is_open() {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     }
     let is_same = |one: &Held, other: &Held| match (one.node(), other.node()) {
         (Node::File(one), Node::File(other)) => one.attribute() == other.attribute(),
@@ -259,11 +262,13 @@ pub(crate) fn claims(asked: Option<&Asked>, anchors: &[RawFd]) -> Vec<Claim<Node
         .filter(|(is_handed_over, number, _)| *is_handed_over || anchors.contains(number))
         .map(|(is_handed_over, number, held)| (number, held, is_handed_over))
         .collect();
-    let claim =
-        |(number, held, is_handed_over): &(RawFd, Held, bool)| Some((OPEN.claim_for_exec(*number, held)?, *is_handed_over));
+    let claim = |(number, held, is_handed_over): &(RawFd, Held, bool)| {
+        let wanted = if anchors.contains(number) { None } else { Some(&**held) };
+        Some((OPEN.claim_for_exec(*number, wanted)?, *is_handed_over))
+    };
     let claims: Vec<_> = numbers.iter().filter_map(claim).collect();
     claims.iter().filter(|(_, is_handed_over)| *is_handed_over).for_each(|(claim, _)| claim.end_moves());
-    claims.into_iter().map(|(claim, _)| claim).collect()
+    (claims.into_iter().map(|(claim, _)| claim).collect(), numbers.into_iter().map(|(_, held, _)| held).collect())
 }
 
 /// What takes the place of an anchor. None for what the mount has no equal of (pipes, sockets, devices), or if nothing is known of it. `held` is what the table of

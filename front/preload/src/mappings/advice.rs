@@ -124,7 +124,12 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
         return Verdict::Done(judged);
     }
     let (mut advised, mut result) = (0, 0);
-    for Buffer { address: start, bytes } in ranges {
+    // Of ranges without bytes the kernel looks at the first one alone, and only if others have some.
+    if ranges.iter().all(|range| range.bytes == 0) {
+        return Verdict::Done(0);
+    }
+    let is_looked_at = |(index, range): &(usize, Buffer)| *index == 0 || range.bytes > 0;
+    for (_, Buffer { address: start, bytes }) in ranges.into_iter().enumerate().filter(is_looked_at) {
         (call.number, call.args) = (__NR_madvise as usize, [start, bytes, advice, 0, 0, 0]);
         result = match madvise(call) {
             Verdict::Done(result) => result,
