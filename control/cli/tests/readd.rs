@@ -38,6 +38,24 @@ fn re_add(bench: &Bench, member: &str) -> (String, String) {
     (out(&added), err(&added))
 }
 
+/// Asks a scrub whether all members fit. A command that was killed as it gave space back may have left a file's copy on one member with another time of modification
+/// (docs/losses.md); a scrub mends that, and nothing else may be wrong.
+#[track_caller]
+fn assert_fits(bench: &Bench, what: &str) {
+    let scrubbed = bench.run(&["scrub", "db"]);
+    if scrubbed.status.success() {
+        return;
+    }
+    let told = format!("{}{}", out(&scrubbed), err(&scrubbed));
+    let is_time = |line: &&str| line.contains(": was modified at another time on ");
+    let findings = told.lines().filter(|line| line.starts_with("/data/"));
+    assert!(findings.clone().count() > 0 && findings.clone().all(|line| is_time(&line)), "{what}: {told}");
+    let mended = bench.run(&["scrub", "--repair", "db"]);
+    assert!(out(&mended).contains("; made that of the others"), "{what}: {}{}", out(&mended), err(&mended));
+    let scrubbed = bench.run(&["scrub", "db"]);
+    assert!(scrubbed.status.success(), "{what}: {}{}", out(&scrubbed), err(&scrubbed));
+}
+
 /// The last event of a member that comes back.
 fn last_re_add(bench: &Bench) -> String {
     let events = out(&bench.run(&["events", "db"]));
@@ -311,8 +329,7 @@ fn a_command_that_is_killed_is_given_again() {
         are_back += u32::from(is_back);
         assert!(added.status.success() || is_back, "CXLRAID_SEED={seed}, {kill}: {}", err(&added));
         assert_eq!(bench.run(&["status", "db"]).status.code(), Some(0), "CXLRAID_SEED={seed}, {kill}");
-        let scrubbed = bench.run(&["scrub", "db"]);
-        assert!(scrubbed.status.success(), "CXLRAID_SEED={seed}, {kill}: {}{}", out(&scrubbed), err(&scrubbed));
+        assert_fits(&bench, &format!("CXLRAID_SEED={seed}, {kill}"));
         let away = members[random.below(3) as usize];
         stop(&bench);
         fs::rename(bench.path(away), bench.path("gone")).unwrap();
@@ -385,8 +402,7 @@ fn random_changes_while_a_member_is_away() {
             both(&mut random, 3);
         }
         stop(&bench);
-        let scrubbed = bench.run(&["scrub", "db"]);
-        assert!(scrubbed.status.success(), "CXLRAID_SEED={seed}: {}{}", out(&scrubbed), err(&scrubbed));
+        assert_fits(&bench, &format!("CXLRAID_SEED={seed}"));
         assert_like(&bench, &plain, "none", seed);
         for member in &members {
             stop(&bench);
