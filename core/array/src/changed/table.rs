@@ -50,7 +50,13 @@ impl Table {
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let start = unsafe { mmap(core::ptr::null_mut(), CHANGED_FILE_BYTES, access, MapFlags::SHARED, &file, 0) }?;
+        let map = |flags| unsafe { mmap(core::ptr::null_mut(), CHANGED_FILE_BYTES, access, flags, &file, 0) };
+        // As every table on persistent memory. Where the kernel refuses that for this file, `persist` makes it durable all the same.
+        let start = match domain {
+            PersistenceDomain::Adr | PersistenceDomain::Eadr => map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC),
+            PersistenceDomain::PageCache | PersistenceDomain::Volatile => Err(OsError::OPNOTSUPP),
+        };
+        let start = start.or_else(|_| map(MapFlags::SHARED))?;
         NonNull::new(start.cast()).map(|start| Self { start, domain }).ok_or(OsError::NOMEM)
     }
 
