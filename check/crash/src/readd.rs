@@ -40,7 +40,7 @@ pub(crate) fn re_add(shape: &Shape, home: &Path, (slot, is_proven, keeps): (usiz
     Ok(found.world)
 }
 
-/// How many files are to be computed.
+/// Returns how many files are to be computed.
 fn lost(shape: &Shape, home: &Path) -> Result<usize, String> {
     let array = array::Array::attach(&shape.config(home)?).map_err(|error| error.to_string())?;
     let segment = array::runtime::segment_path(array.uuid());

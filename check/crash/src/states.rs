@@ -22,7 +22,7 @@ use units::PAGE_BYTES;
 
 const LINE: u64 = 64;
 const WORD: usize = 8;
-/// What is longer and goes through the page cache is there or not by whole pages, as the kernel writes it: a table that is made anew has thousands of lines.
+/// A store that is longer and goes through the page cache is there or not by whole pages, as the kernel writes them: a table that is made anew has thousands of lines.
 const CACHED_BYTES_MAX: usize = 4096;
 
 /// A part of a store that lies in one line and need not be durable yet.

@@ -122,7 +122,7 @@ fn what_changed_while_a_member_was_away_is_computed_and_nothing_else() {
     }
 }
 
-/// What cannot be proven is made anew, and that is said.
+/// A member that cannot be proven to be the one that left is made anew, and the command says so.
 #[test]
 fn a_member_that_is_not_the_one_that_left_is_made_anew() {
     let copy = |from: PathBuf, to: PathBuf| assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
@@ -238,7 +238,7 @@ fn script(random: &mut Random, count: usize) -> String {
     script
 }
 
-/// What files and names below a directory are.
+/// Returns what files and names below a directory are.
 fn tree(top: &Path) -> BTreeMap<PathBuf, (u32, u64, Vec<u8>)> {
     let (mut found, mut left) = (BTreeMap::new(), vec![top.to_owned()]);
     while let Some(path) = left.pop() {

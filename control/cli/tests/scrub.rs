@@ -210,7 +210,7 @@ fn every_flipped_byte_is_reported_with_a_journal_on_the_members() {
     flips("5", &["m0", "m1", "m2"], &["--journal", "internal"], 15, 40);
 }
 
-/// Where the parts of the table of changed files are: a byte of each, and whether a member that is out keeps the scrub from healing it.
+/// States where the parts of the table of changed files are: a byte of each, and whether a member that is out keeps the scrub from healing it.
 const PARTS_OF_CHANGED: [(u64, &str); 12] = [
     (3, "its kind"),
     (20, "the array's UUID"),

@@ -49,10 +49,10 @@ use units::{MEMBER_COUNT_MAX, MemberSet, Slot};
 /// Spreads inode numbers: the difference of two numbers below 2^32, times this, is further from 0 than epochs are from each other.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How often a lane is read that is being stored.
+/// States how often a lane is read that is being stored.
 const LANE_TRIES: u32 = 40;
 
-/// Why it cannot be proven that a member lacks nothing but what the marks tell of. Each is the end of a line.
+/// Tells why it cannot be proven that a member lacks nothing but what the marks tell of. Each is the end of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unproven {
     /// No record tells how it left.
@@ -237,7 +237,7 @@ impl Array {
         under_way.into_iter().for_each(|number| _ = self.mark_changed(number));
     }
 
-    /// How a member leaves; None if it is not known to have left in order with all that it was given.
+    /// Returns how a member leaves; None if it is not known to have left in order with all that it was given.
     fn how_it_leaves(&self, slot: Slot, newest: &Superblock) -> Option<Leave> {
         if self.journal.is_some() || !self.runtime.left_in_order().contains(slot) {
             return None;
@@ -308,7 +308,7 @@ impl Array {
         Superblock::newest(found.iter()).cloned()
     }
 
-    /// Whether a table is a member's own, and nothing was changed past it up to the update of the superblocks with the name `update_id`.
+    /// Tells whether a table is a member's own, and nothing was changed past it up to the update of the superblocks with the name `update_id`.
     fn is_usable(&self, slot: Slot, table: &Table, use_count: u64, update_id: u64) -> bool {
         let member = self.members.get(slot).map(|member| member.uuid);
         let has_followed = update_id != 0 && table.has_followed(update_id);
@@ -320,7 +320,7 @@ impl Array {
             })
     }
 
-    /// What the tables of the members in use say together of how a member left, and the marks of all of them; None if none of
+    /// Returns what the tables of the members in use say together of how a member left, and the marks of all of them; None if none of
     /// them can be believed.
     fn left(&self, slot: Slot) -> Option<(Leave, Box<[bool]>)> {
         let newest = self.newest_in_use()?;
@@ -347,7 +347,7 @@ impl Array {
         found.map(|leave| (leave, marks.into_boxed_slice()))
     }
 
-    /// Whether a file has a mark, as the marks are at this moment.
+    /// Returns the marks of files, as they are at this moment.
     ///
     /// # Errors
     /// `IO` if no table tells how the member left.
@@ -432,7 +432,7 @@ impl Array {
         }
         let tables: Vec<_> =
             self.in_use().iter().filter_map(|slot| Some((slot, self.changed.table(slot)?, self.members[slot].meta()?))).collect();
-        // Whatever becomes of this, no mark is missed before all of it is done.
+        // If this process dies before all tables are emptied, none of them is believed: each says from here on that a mark may be missing.
         if !tables.iter().all(|(_, table, _)| table.give_up().is_ok()) {
             return;
         }
@@ -506,20 +506,20 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Whether bytes of the file `number` may have changed while a member was out.
+    /// Tells whether bytes of the file `number` may have changed while a member was out.
     #[must_use]
     pub fn has(&self, number: u64) -> bool {
         self.marks.get(changed_mark(number)).is_none_or(|&mark| mark)
     }
 
-    /// Whether they tell what a member lacks that keeps its files since `kept`.
+    /// Tells whether the marks tell what a member lacks that keeps its files since `kept`.
     #[must_use]
     pub const fn is_since(&self, kept: &Kept) -> bool {
         self.leave.event == kept.event
     }
 }
 
-/// Whether a file goes on without some members, or a dead process' change of it waits to be made good.
+/// Tells whether a file goes on without some members, or a dead process' change of it waits to be made good.
 fn is_apart(shared: &SharedFile) -> bool {
     [&shared.cut, &shared.without, &shared.anew, &shared.tail_unfinished].iter().any(|word| word.load(Ordering::SeqCst) != 0)
         || shared.stripes_unfinished.load(Ordering::SeqCst) != 0

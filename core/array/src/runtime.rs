@@ -554,7 +554,7 @@ impl Runtime {
         self.note_order(MemberSet::EMPTY.with(slot));
     }
 
-    /// What [`Self::note_leave`] noted of a member: token and time.
+    /// Returns what [`Self::note_leave`] noted of a member: token and time.
     pub(crate) fn leave(&self, slot: units::Slot) -> Option<(u64, u64)> {
         let [token, left_ns] = self.segment().leaves[slot].each_ref().map(|word| word.load(Ordering::SeqCst));
         (self.left_in_order().contains(slot) && token != 0).then_some((token, left_ns))
@@ -572,7 +572,7 @@ impl Runtime {
         self.segment().met_errors.fetch_and(!members.bits(), Ordering::SeqCst);
     }
 
-    /// Whether a process could not mark a file that it changed while a member was out.
+    /// Tells whether a process could not mark a file that it changed while a member was out.
     pub(crate) fn lacks_marks(&self) -> bool {
         self.segment().marks_missing.load(Ordering::SeqCst) != 0
     }

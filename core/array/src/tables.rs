@@ -191,7 +191,7 @@ pub(crate) fn name_itself(meta: &OwnedFd) -> Result<()> {
     fsync(&file)
 }
 
-/// Whether the table of backing files of a member is its own and names itself: that of a member that was copied does not.
+/// Tells whether the table of backing files of a member is its own and names itself: that of a member that was copied does not.
 pub(crate) fn names_itself(meta: &OwnedFd, array: Uuid, member: Uuid) -> bool {
     let Ok(file) = open_regular(meta.as_fd(), format::BACKINGS_FILE, OFlags::RDONLY) else { return false };
     let (mut header, mut record) = ([0; TABLE_HEADER_BYTES], [0; format::BACKING_RECORD_BYTES]);

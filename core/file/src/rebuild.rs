@@ -257,7 +257,7 @@ fn bytes_if_kept(present: u64, marks: &Marks, number: u64, record: &InodeRecord)
     (record.resync.is_none() && !marks.has(number) && present >= wanted).then_some(wanted)
 }
 
-/// Whether it is to be noted of a file that a member, which comes into use, has lost its bytes.
+/// Tells whether a file's bytes are to be noted as lost on a member that comes into use.
 pub(crate) fn lacks(kept: Option<(&KeptFiles, &Marks)>, number: u64, record: &InodeRecord) -> bool {
     let Some((kept, marks)) = kept else { return record.size > 0 };
     let present = kept.get(&(number, record.generation));

@@ -399,7 +399,7 @@ enum Look {
     Always,
 }
 
-/// Whether the kernel would take set-user-id or set-group-id from a backing file if this process cut it, and the process may not give them back.
+/// Tells whether the kernel would take set-user-id or set-group-id from a backing file if this process cut it, and the process may not give them back.
 fn would_lose_set_id(backing: &Backing, stat: &Stat) -> bool {
     stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
 }

@@ -12,15 +12,15 @@ use units::{MEMBER_COUNT_MAX, Slot};
 
 /// Bytes of a record.
 pub const CHANGED_RECORD_BYTES: usize = 32;
-/// Where the marks begin.
+/// States where the marks begin.
 pub const CHANGED_MARKS_OFFSET: u64 = 8192;
-/// How many marks there are.
+/// States how many marks there are.
 pub const CHANGED_MARK_COUNT: usize = 1 << 17;
 /// Bytes of a mark.
 pub const CHANGED_MARK_BYTES: usize = 2;
-/// How many updates of the superblocks the table names at most: the last one, and the one that is about to be made.
+/// States how many updates of the superblocks the table names at most: the last one, and the one that is about to be made.
 pub const CHANGED_UPDATE_COUNT: usize = 2;
-/// Where the records end; zeros follow up to the marks.
+/// States where the records end; zeros follow up to the marks.
 pub const CHANGED_RECORDS_END: u64 = changed_update_offset(CHANGED_UPDATE_COUNT);
 /// Bytes of the file.
 pub const CHANGED_FILE_BYTES: usize = CHANGED_MARKS_OFFSET as usize + CHANGED_MARK_COUNT * CHANGED_MARK_BYTES;
@@ -46,7 +46,7 @@ pub fn unchanged_mark(array: Uuid, member: Uuid, mark: usize) -> [u8; CHANGED_MA
     [(sum ^ sum >> 16) as u8 | 1, (sum >> 8) as u8 | 0x80]
 }
 
-/// Whether a mark is one that programs store. One that is not says that the file has changed, as all but [`unchanged_mark`] do, and that it was
+/// Tells whether a mark is one that programs store. One that is not says that the file has changed, as all but [`unchanged_mark`] do, and that it was
 /// damaged.
 #[must_use]
 pub fn is_sound_mark(array: Uuid, member: Uuid, mark: usize, bytes: [u8; CHANGED_MARK_BYTES]) -> bool {
@@ -56,7 +56,7 @@ pub fn is_sound_mark(array: Uuid, member: Uuid, mark: usize, bytes: [u8; CHANGED
 /// The mark of a file that has changed.
 pub const CHANGED: [u8; CHANGED_MARK_BYTES] = [0; CHANGED_MARK_BYTES];
 
-/// How a member left: what is known of the instant from which on the marks tell what it lacks.
+/// Tells how a member left: what is known of the instant from which on the marks tell what it lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leave {
     /// The event count of the superblocks before they said that the member is out. At least 1.
@@ -67,19 +67,19 @@ pub struct Leave {
     pub left_ns: u64,
 }
 
-/// Where the record of a slot is.
+/// Returns where the record of a slot is.
 #[must_use]
 pub const fn changed_record_offset(slot: Slot) -> u64 {
     (crate::TABLE_HEADER_BYTES + slot * CHANGED_RECORD_BYTES) as u64
 }
 
-/// Where the record is that says that a mark may be missing.
+/// Returns where the record is that says that a mark may be missing.
 #[must_use]
 pub const fn changed_void_offset() -> u64 {
     changed_record_offset(MEMBER_COUNT_MAX)
 }
 
-/// Where the record is that names an update of the superblocks: the first or the second of [`CHANGED_UPDATE_COUNT`].
+/// Returns where the record is that names an update of the superblocks: the first or the second of [`CHANGED_UPDATE_COUNT`].
 #[must_use]
 pub const fn changed_update_offset(index: usize) -> u64 {
     changed_record_offset(MEMBER_COUNT_MAX + 1 + index)
@@ -104,13 +104,13 @@ pub fn changed_void() -> [u8; CHANGED_RECORD_BYTES] {
     encode_words(MEMBER_COUNT_MAX, [VOID, 0, 0])
 }
 
-/// Whether a table says that a mark may be missing. A record that does not fit its check says so as well.
+/// Tells whether a table says that a mark may be missing. A record that does not fit its check says so as well.
 #[must_use]
 pub fn is_changed_void(record: &[u8; CHANGED_RECORD_BYTES]) -> bool {
     *record != [0; CHANGED_RECORD_BYTES]
 }
 
-/// Whether the record of a slot, or one of those behind them, is all zeros or fits its check.
+/// Tells whether the record of a slot, or one of those behind them, is all zeros or fits its check.
 #[must_use]
 pub fn is_sound_changed_record(slot: Slot, record: &[u8; CHANGED_RECORD_BYTES]) -> bool {
     let [first, second, third, _] = words(record);
@@ -140,7 +140,7 @@ pub fn decode_left(bytes: &[u8; LEFT_BYTES]) -> Option<u64> {
     (token != 0 && encode_left(token) == *bytes).then_some(token)
 }
 
-/// Which of the marks is that of an inode number.
+/// Returns which of the marks is that of an inode number.
 #[must_use]
 pub const fn changed_mark(number: u64) -> usize {
     (number % CHANGED_MARK_COUNT as u64) as usize
@@ -153,7 +153,7 @@ impl Leave {
         encode_words(slot, [self.event, self.token, self.left_ns])
     }
 
-    /// What a slot's record says; None if nothing, or if it does not fit its check.
+    /// Returns what a slot's record says; None if nothing, or if it does not fit its check.
     #[must_use]
     pub fn decode(slot: Slot, record: &[u8; CHANGED_RECORD_BYTES]) -> Option<Self> {
         let [event, token, left_ns, _] = words(record);
@@ -162,7 +162,7 @@ impl Leave {
     }
 }
 
-/// What a member that is made anew keeps: the bytes of the files that have no mark.
+/// Holds what a member that is made anew keeps: the bytes of the files that have no mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kept {
     /// The UUID that the member has got with its new beginning.
@@ -187,7 +187,7 @@ impl Kept {
         bytes
     }
 
-    /// What `.cxlraid/kept` says; None if it is not whole.
+    /// Returns what `.cxlraid/kept` says; None if it is not whole.
     #[must_use]
     pub fn decode(bytes: &[u8; KEPT_BYTES]) -> Option<Self> {
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[8 * at + index]));

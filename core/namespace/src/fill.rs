@@ -27,7 +27,7 @@ use units::{MemberSet, Slot};
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// What a member that comes back has of the array.
+/// Holds what a member that comes back has of the array.
 struct Old {
     /// The files of which it has all bytes.
     files: KeptFiles,
@@ -68,7 +68,7 @@ pub enum FillError {
     Os(OsError),
 }
 
-/// What becomes of the files that lie in the directory of a member that is made anew.
+/// Says what becomes of the files that lie in the directory of a member that is made anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// They are given up.
@@ -352,7 +352,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// What a member which is out has of the array as it was when it left; None if that is given up.
+    /// Returns what a member which is out has of the array as it was when it left; None if that is given up.
     ///
     /// Whoever changes a file by hand changes the time that the kernel keeps of that (ctime), which is set with the clock alone. So what has no
     /// earlier one than the member's leave is not kept: a clock of the kernel may stand for some milliseconds. Two files that say that they are the same one are not kept either.

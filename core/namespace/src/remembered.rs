@@ -40,7 +40,7 @@ pub(crate) struct Remembered {
     place: Place,
 }
 
-/// Where one file lies.
+/// Holds where one file lies.
 struct Place {
     token: AtomicU64,
     path_bytes: AtomicU64,
@@ -121,7 +121,7 @@ impl Namespace {
         }
     }
 
-    /// Where a file lies, if that was noted and no name can have changed since. The namespace lock is held.
+    /// Returns where a file lies, if that was noted and no name can have changed since. The namespace lock is held.
     pub(crate) fn remembered_place(&self, file: Attribute) -> Option<Vec<u8>> {
         let (place, epochs) = (&self.remembered.place, self.epochs()?);
         let path_bytes = place.path_bytes.load(Ordering::Relaxed) as usize;

@@ -16,7 +16,7 @@ pub(crate) struct Call {
     pub(crate) resume: usize,
     /// The program's flags, in the form of `lahf` and `seto`.
     pub(crate) flags: usize,
-    /// Whether the stub must restore `mask` on the way out.
+    /// True if the stub must restore `mask` on the way out.
     pub(crate) unblock: usize,
     /// The program's signal mask, if a signal was deferred.
     pub(crate) mask: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Call {
     pub(crate) scratch: [u64; 4],
 }
 
-/// What becomes of a call.
+/// Says what becomes of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// The program's instruction runs, with every register as it was.
@@ -45,7 +45,7 @@ impl Verdict {
         Self::Done(-(error.raw_os_error() as isize))
     }
 
-    /// What the kernel answered.
+    /// Returns what the kernel answered.
     pub(crate) fn from_result(result: sys::Result<usize>) -> Self {
         match result {
             Ok(value) => Self::Done(value as isize),

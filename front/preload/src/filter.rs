@@ -52,7 +52,7 @@ pub(crate) fn watch_claimed(descriptor: sys::RawFd) -> bool {
     OURS[descriptor as u16 as usize].fetch_max(BY_TABLE, Ordering::AcqRel) != 0
 }
 
-/// Whether calls on `descriptor` are let through because it is, or was, of the array.
+/// Tells whether calls on `descriptor` are let through because it is, or was, of the array.
 pub(crate) fn is_watched_as_ours(descriptor: sys::RawFd) -> bool {
     OURS[descriptor as u16 as usize].load(Ordering::Acquire) == BY_TABLE
 }

@@ -20,7 +20,7 @@ pub(crate) fn set_environment(environment: &'static Environment) {
     ENVIRONMENT.store(core::ptr::from_ref(environment).cast_mut(), Ordering::Release);
 }
 
-/// Whether `address` is in the library's own text.
+/// Tells whether `address` is in the library's own text.
 pub(crate) fn is_text(address: usize) -> bool {
     TEXT[0].load(Ordering::Relaxed) <= address && address < TEXT[1].load(Ordering::Relaxed)
 }
@@ -31,7 +31,7 @@ pub(crate) fn set_text(text: Range<usize>) {
     TEXT[1].store(text.end, Ordering::Relaxed);
 }
 
-/// Where the library is loaded.
+/// Returns where the library is loaded.
 #[cfg(not(test))]
 pub(crate) fn address() -> usize {
     unsafe extern "C" {

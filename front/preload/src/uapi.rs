@@ -40,7 +40,7 @@ pub(crate) const RWF_NOAPPEND: usize = 0x20;
 pub(crate) const RWF_DONTCACHE: usize = 0x80;
 pub(crate) const RWF_NOSIGNAL: usize = 0x100;
 
-/// What kcmp(2) compares (<linux/kcmp.h>).
+/// States what kcmp(2) compares (<linux/kcmp.h>).
 pub(crate) const KCMP_FILE: usize = 0;
 pub(crate) const KCMP_VM: usize = 1;
 pub(crate) const KCMP_FILES: usize = 2;

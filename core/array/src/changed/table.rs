@@ -170,7 +170,7 @@ impl Table {
         Ok(updates)
     }
 
-    /// Whether no update of the superblocks was made past the table, the last of which has the name `update_id`. An update of an old program has none: 0.
+    /// Tells whether no update of the superblocks was made past the table, the last of which has the name `update_id`. An update of an old program has none: 0.
     pub(super) fn has_followed(&self, update_id: u64) -> bool {
         self.updates().is_ok_and(|updates| updates.contains(&Some(update_id)))
     }

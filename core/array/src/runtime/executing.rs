@@ -22,9 +22,9 @@ use sys::{AsFd, ofd_lock};
 
 /// The byte of slot 0, far behind the bytes that segments have and that other locks are on; each slot has the one at its number behind it.
 const FIRST_BYTE: i64 = 1 << 40;
-/// What a thread that executes adds to the lower half of a slot's word.
+/// States what a thread that executes adds to the lower half of a slot's word.
 const THREAD: u64 = 1;
-/// What every change adds to the upper half of the word, so that a thread which gave up is not mistaken for the next one.
+/// States what every change adds to the upper half of the word, so that a thread which gave up is not mistaken for the next one.
 const CHANGE: u64 = 1 << 32;
 
 /// Holds what is given back if the exec fails ([`Runtime::end_executing`]).

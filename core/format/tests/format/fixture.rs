@@ -168,7 +168,7 @@ pub(crate) const ATTRIBUTE: Attribute = Attribute { inode: 0x0102_0304_0506_0708
 pub(crate) const BACKINGS: [[u64; 2]; 4] =
     [[0x0102_0304, 1], [0x1112_1314_1516_1718, 7], [0, 0], [0x2122, 0x3132_3334_3536_3738]];
 
-/// How the members in slots 0 and 2 left.
+/// States how the members in slots 0 and 2 left.
 pub(crate) const LEAVES: [(usize, Leave); 2] = [
     (0, Leave { event: 41, token: 0, left_ns: 1_700_000_100_000_000_000 }),
     (2, Leave { event: 43, token: 0x0102_0304_0506_0708, left_ns: 1_700_000_200_000_000_000 }),
