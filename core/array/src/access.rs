@@ -21,6 +21,9 @@ use sys::rustix::fs::{self, AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid
 use sys::rustix::process::{getegid, geteuid, getgroups};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
+/// The extended attribute in which a file has its access control list (acl(5)).
+pub const ACL_NAME: &str = "system.posix_acl_access";
+
 /// The modes that an array may have. Reading and writing go together, because every user of an array both reads and writes its tables. The
 /// command offers no others.
 pub const MODES: [u32; 3] = [0o600, 0o660, 0o666];
@@ -59,7 +62,6 @@ pub(crate) fn is_superblock_open(meta: &OwnedFd, access: Access) -> Result<bool>
     const WRITERS: u32 = 0o222;
     const OF_GROUP: u32 = 0o020;
     const OF_OTHERS: u32 = 0o022;
-    const ACCESS_LIST: &str = "system.posix_acl_access";
     /// No attribute is longer (xattr(7)).
     const LIST_BYTES_MAX: usize = 1 << 16;
     let wanted = access.mode & WRITERS;
@@ -72,7 +74,7 @@ pub(crate) fn is_superblock_open(meta: &OwnedFd, access: Access) -> Result<bool>
     let list_of = |name: &core::ffi::CStr| {
         let mut list = alloc::vec![0u8; LIST_BYTES_MAX];
         let file = open_regular(meta.as_fd(), name, OFlags::RDONLY)?;
-        match fs::fgetxattr(&file, ACCESS_LIST, &mut list[..]) {
+        match fs::fgetxattr(&file, ACL_NAME, &mut list[..]) {
             Ok(bytes) => {
                 list.truncate(bytes);
                 Ok(Some(list))

@@ -576,6 +576,7 @@ const _: () = assert!(MEMBER_COUNT_MAX < CHANGED_MARKS_OFFSET as usize / CHANGED
 mod tests {
     use super::*;
     use crate::Config;
+    use crate::access::ACL_NAME;
     use crate::superblock::write_copy;
     use crate::test_array::{Home, three_members};
     use std::os::unix::fs::FileExt as _;
@@ -786,11 +787,10 @@ mod tests {
             }
             for name in ["superblock", "inodes"] {
                 let path = home.path(std::format!("m1/.cxlraid/{name}"));
-                let name_of_list = "system.posix_acl_access";
                 let set = if names.contains(&name) {
-                    fs::setxattr(&path, name_of_list, &list, fs::XattrFlags::empty())
+                    fs::setxattr(&path, ACL_NAME, &list, fs::XattrFlags::empty())
                 } else {
-                    fs::removexattr(&path, name_of_list)
+                    fs::removexattr(&path, ACL_NAME)
                 };
                 if set != Err(OsError::NODATA) && set.is_err() {
                     return false;

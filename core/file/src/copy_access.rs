@@ -8,10 +8,10 @@
 //! a copy by a name in shared memory.
 
 use alloc::vec::Vec;
+use array::access::ACL_NAME;
 use sys::rustix::fs::{Gid, Mode, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr, fstat, getxattr};
 use sys::{AsRawFd, BorrowedFd, OsError};
 
-const ACL_NAME: &str = "system.posix_acl_access";
 const VERSION: u32 = 2;
 const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
