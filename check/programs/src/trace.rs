@@ -250,7 +250,7 @@ pub(crate) fn run(place: &Place<'_>, case: &Case) -> io::Result<Complaints> {
     let log = place.root.join("trace.plain");
     let plain = traced(place, None, case, &log);
     let text = fs::read_to_string(&log)?;
-    let expected = count_plain(&text, &place.data.to_string_lossy());
+    let expected = count_plain(&text, &place.data.to_string_lossy(), case.by_the_clock);
     fs::remove_file(&log)?;
 
     let array = Array::new(place, Shape::RAID5, "traced")?;
@@ -296,11 +296,12 @@ fn judge(judge: &Judge, text: &str, complaints: &mut Complaints) {
     }
 }
 
-/// Calls on files below `directory`, by name.
-fn count_plain<'a>(text: &'a str, directory: &str) -> BTreeMap<&'a str, u64> {
+/// Counts calls on files below `directory` whose paths contain none of `except`, by name.
+fn count_plain<'a>(text: &'a str, directory: &str, except: &[&str]) -> BTreeMap<&'a str, u64> {
     let mut counts = BTreeMap::new();
+    let is_counted = |path: &str| Judge::is_below(path, directory) && !except.iter().any(|part| path.contains(part));
     for call in text.lines().filter_map(Call::parse) {
-        if call.descriptor(0).is_some_and(|(_, path)| Judge::is_below(path, directory)) {
+        if call.descriptor(0).is_some_and(|(_, path)| is_counted(path)) {
             *counts.entry(call.name).or_default() += 1;
         }
     }
@@ -391,6 +392,7 @@ mod tests {
     #[test]
     fn plain_calls_are_counted_below_the_directory() {
         let text = "1 read(3</d/x>, \"\", 1) = 1\n1 read(4</e>, \"\", 1) = 1\n1 read(3</d/x>,  <unfinished ...>\n";
-        assert_eq!(count_plain(text, "/d").get("read"), Some(&2));
+        assert_eq!(count_plain(text, "/d", &[]).get("read"), Some(&2));
+        assert_eq!(count_plain(text, "/d", &["/x"]).get("read"), None);
     }
 }
