@@ -477,10 +477,11 @@ impl Inode {
         }
     }
 
-    /// Zeroes what a mapping may have stored behind the end, in the last page. The size lock is held; `size` is the size.
+    /// Zeroes what a mapping may have stored behind the end, in the last page. The size lock is held; `size` is the size. A process that may not store into the file does nothing: its
+    /// own mappings have stored nothing, and whoever stores by a mapping calls this itself.
     pub(crate) fn zero_tail(&self, size: u64) -> Result<(), OsError> {
         let end = size.next_multiple_of(PAGE);
-        if size == end || self.shared().mapped.load(Ordering::Acquire) == 0 {
+        if size == end || !self.writable || self.shared().mapped.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let held = self.lock_stripes(Blocks::of(&self.geometry, size, end - size))?;

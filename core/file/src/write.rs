@@ -251,8 +251,14 @@ impl Inode {
     }
 
     /// Puts a change into this thread's lane on every member in use.
+    ///
+    /// # Errors
+    /// `BADF` if this process has mapped the backing files for reading only: a store would fault, and a fault there is taken for a failure of the member.
     #[inline]
     pub(crate) fn announce(&self, kind: LaneKind, offset: u64, length: u64, out: MemberSet) -> Result<(), OsError> {
+        if !self.writable {
+            return Err(OsError::BADF);
+        }
         let runtime = self.files.array().runtime();
         let (lanes, me) = (self.files.lanes(), runtime.me());
         let is_alive = |owner| sync::Liveness::is_alive(runtime, owner);
