@@ -23,7 +23,41 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 74] = [
+const PROGRAMS: [fn() -> Vec<Step>; 77] = [
+    // A process that may only read a file maps it. On an array with a member missing the mapping shows a copy, whose end must not be made good by who cannot store.
+    || {
+        let open = call("open", vec![path("@/d0/f0"), Number(0), Number(0)]);
+        vec![
+            rights(Rights::Drop),
+            open,
+            map(0, 2 * PAGE, 1, SHARED | FIXED, 16),
+            load(0, 100),
+            map(0, PAGE, 1, SHARED | FIXED, 16),
+            load(0, 100),
+        ]
+    },
+    // Names that are `.` or `..` are refused before all else, also with flags that a file system lacks.
+    || {
+        let rename = |from: &str, to: &str, flags: i64| {
+            call("renameat2-whiteout", vec![Number(-100), path(from), Number(-100), path(to), Number(flags)])
+        };
+        let names = [
+            ("d1/new", "s2/."),
+            ("f0", "d0/.."),
+            ("d1/.", "d0"),
+            ("d1/..", "new"),
+            ("d1/./", "d0"),
+            ("nothing/x", "d0/."),
+            ("f0/x", "new"),
+        ];
+        names.iter().flat_map(|&(from, to)| [4, 5].map(|flags| rename(from, to, flags))).collect()
+    },
+    // A range that nobody has is refused also to a call whose process is named by an odd number.
+    || {
+        let ranges: Vec<u8> = [i64::MIN, 1, MAPS, PAGE].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let advise = vec![Number(-10_001), Bytes(ranges, Place::Good), Number(2), Wide(3, 1 << 31), Number(0)];
+        vec![map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3), call("process_madvise", advise), load(0, PAGE)]
+    },
     // The kernel reads an argument of 32 bits from the lower half of its register: these calls remove the file's bytes, and its redundancy must follow.
     || {
         let ranges: Vec<u8> = [MAPS, PAGE].iter().flat_map(|word| word.to_ne_bytes()).collect();

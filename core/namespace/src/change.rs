@@ -141,8 +141,12 @@ impl Namespace {
 
     fn rename_targets(&self, from: &Target<'_>, to: &Target<'_>, flags: RenameFlags) -> Result<()> {
         let (source, replaced) = (self.stat_of(from), self.stat_of(to));
-        if flags.bits() & !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).bits() != 0 {
-            // A file system that lacks a flag (RENAME_WHITEOUT) refuses it after it has looked at the names.
+        let served = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+        if flags.bits() & !served.bits() != 0 {
+            // A file system that lacks a flag (RENAME_WHITEOUT) refuses it after it has looked at the names. Names that are `.` or `..` the kernel refuses before, whatever the flags.
+            if is_dots(from.relative()) || is_dots(to.relative()) {
+                return self.asking_first(|on| renamed(&from.on(on)?, &to.on(on)?, flags & served));
+            }
             return Err(match (source, replaced) {
                 (None, _) => OsError::NOENT,
                 (_, Some(_)) if flags.contains(RenameFlags::NOREPLACE) => OsError::EXIST,
@@ -161,7 +165,7 @@ impl Namespace {
         };
         let act = |on: &On| {
             let (source, goal) = (from.on(on)?, to.on(on)?);
-            let rename = || renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags);
+            let rename = || renamed(&source, &goal, flags);
             match rename() {
                 // Left over from a change cut short.
                 Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) if !on.first && !exchange => {
@@ -172,10 +176,7 @@ impl Namespace {
             }
         };
         let back = |on: &On| {
-            let back = || {
-                let (source, goal) = (to.on(on)?, from.on(on)?);
-                renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
-            };
+            let back = || renamed(&to.on(on)?, &from.on(on)?, flags);
             let _ = back();
         };
         // A rename that replaces something cannot be undone: the replaced file is gone from the members that have made it.
@@ -186,10 +187,7 @@ impl Namespace {
         if same {
             // Two names of one file stay as they are (rename(2)): nothing is to be done on the others or done again, and nobody could
             // tell that it was done. The first member says whether the program may.
-            return self.asking_first(|on| {
-                let (source, goal) = (from.on(on)?, to.on(on)?);
-                renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
-            });
+            return self.asking_first(|on| renamed(&from.on(on)?, &to.on(on)?, flags));
         }
         if undo.is_none() {
             self.foresee_replacement(from, to)?;
@@ -409,6 +407,11 @@ fn look_at_directory(path: &[u8]) -> Result<()> {
 pub(crate) fn rename_on(root: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
     let source = Located::below(root.as_fd(), from)?;
     let goal = source.and(root, from, to)?;
+    renamed(&source, &goal, flags)
+}
+
+/// Makes the kernel's call for a change of a name on one member.
+fn renamed(source: &Located<'_>, goal: &Located<'_>, flags: RenameFlags) -> Result<()> {
     renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
 }
 

@@ -38,6 +38,11 @@ impl<'a> Target<'a> {
         Self::new(self.from, path, false)
     }
 
+    /// Where the name lies below a member's root, with the program's trailing slash if there was one.
+    pub(crate) fn relative(&self) -> &[u8] {
+        &self.relative
+    }
+
     /// Where the name lies on a member.
     ///
     /// # Errors
