@@ -610,7 +610,7 @@ fn what_a_member_lost_is_computed_though_another_fails_meanwhile() {
     const BYTES: usize = 24 << 20;
     for gone in 0..4 {
         // On a busy machine it may fail too late.
-        let failed_in_time = (0..50).any(|_| {
+        let failed_in_time = (0..1000).any(|_| {
             let scene = Scene::new(Level::Raid6, 5, 4096, BYTES, 3);
             let lost = std::fs::OpenOptions::new().write(true).open(scene.array.member_path(4).join(DATA)).unwrap();
             lost.set_len(0).unwrap();
