@@ -7,7 +7,7 @@
 //! CLONE_VFORK), or by new processes of this executable (posix_spawn). The parent waits for each child and goes on.
 
 use crate::{
-    calls::{Call, Reach},
+    calls::{Call, Kind, Reach},
     draw::{Argument, Drawer},
     known,
     table::CALLS,
@@ -157,7 +157,23 @@ fn drawn(seed: u64) -> Program {
         let deed = if changes_rights { Deed::Rights(rights(&mut drawer)) } else { call(&mut drawer, who, calls) };
         steps.push(Step { who, deed });
     }
+    if is_deep && rights_at < STEP_COUNT {
+        steps.iter_mut().for_each(leave_searchable);
+    }
     Program { steps, waits, is_deep }
+}
+
+/// Has a step that changes a mode leave everybody the right to search: docs/differ.md says what a process is refused that gives up rights below a directory which it may then not search.
+fn leave_searchable(step: &mut Step) {
+    let Deed::Call(call, arguments) = &mut step.deed else { return };
+    if !call.name.contains("chmod") {
+        return;
+    }
+    for (_, argument) in call.kinds.iter().zip(arguments).filter(|(kind, _)| matches!(kind, Kind::Mode)) {
+        if let Argument::Number(mode) = argument {
+            *mode |= 0o111;
+        }
+    }
 }
 
 /// Draws how a child is started. A value that is listed twice is drawn twice as often.

@@ -66,8 +66,16 @@ impl<M: Medium> StriperModel<M> {
     fn with<R>(&self, operate: impl FnOnce(&Striper<'_, M>) -> Result<R, IoFault>) -> R {
         let kernels = persist::kernels();
         let out = self.out.union(absent(&self.members));
-        let striper =
-            Striper { geometry: &self.geometry, members: &self.members, out, turn: 0, kernels, undo: None, by_calls: false };
+        let striper = Striper {
+            geometry: &self.geometry,
+            members: &self.members,
+            out,
+            turn: 0,
+            read_last: MemberSet::EMPTY,
+            kernels,
+            undo: None,
+            by_calls: false,
+        };
         operate(&striper).unwrap_or_else(|fault| panic!("{}: {fault:?} with {:?} out", self.name, self.out))
     }
 

@@ -23,6 +23,7 @@ fn striper<'a, M>(geometry: &'a Geometry, members: &'a [Option<M>], out: MemberS
         members,
         out: out.union(absent(members)),
         turn: 0,
+        read_last: MemberSet::EMPTY,
         kernels: persist::kernels(),
         undo: None,
         by_calls: false,

@@ -9,7 +9,16 @@ use units::{ChunkBytes, MemberSet, Slot};
 const STRIPES: u64 = 7;
 
 fn striper<'a, M: Medium>(geometry: &'a Geometry, members: &'a [Option<M>], out: MemberSet) -> Striper<'a, M> {
-    Striper { geometry, members, out, turn: 0, kernels: persist::kernels(), undo: None, by_calls: false }
+    Striper {
+        geometry,
+        members,
+        out,
+        turn: 0,
+        read_last: MemberSet::EMPTY,
+        kernels: persist::kernels(),
+        undo: None,
+        by_calls: false,
+    }
 }
 
 fn contents<M: Medium>(members: &[Option<M>], bytes: u64) -> Vec<Vec<u8>> {

@@ -54,6 +54,7 @@ pub(crate) enum Command {
     Cancel(Cancel),
     Fail(Fail),
     Remove(Remove),
+    Member(Member),
     Events(Events),
     Monitor(Monitor),
     Mount(Mount),
@@ -78,6 +79,7 @@ Examples:
   cxlraid create db --level 5 --chunk 64K --at /data /mnt/a /mnt/b /mnt/c
   cxlraid create bank --level 5 --journal /mnt/j --at /srv/bank /mnt/a /mnt/b /mnt/c
   cxlraid create home --level 1 --at /home --at /root /mnt/a /mnt/b
+  cxlraid create fast --level 1 --write-mostly /var/lib/fast --at /srv/fast /dev/shm/fast /var/lib/fast
   cxlraid create team --system --group db --mode 0660 --level 1 --at /srv/team /mnt/a /mnt/b
   cxlraid create shared --system --level 6 --at /srv/db /mnt/a /mnt/b /mnt/c /mnt/d")]
 pub(crate) struct Create {
@@ -96,6 +98,10 @@ pub(crate) struct Create {
     /// 'internal' for a journal on the members
     #[arg(long, value_name = "PATH|internal", value_hint = ValueHint::AnyPath)]
     pub(crate) journal: Option<OsString>,
+    /// Read from this member only where no other one has a copy of the bytes, as mdadm's --write-mostly; may be given several times (levels 1,
+    /// 01 and 10)
+    #[arg(long, value_name = "MEMBER", value_hint = ValueHint::DirPath)]
+    pub(crate) write_mostly: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) access: AccessOptions,
     /// Keep the name for every user of this machine instead of for you
@@ -575,6 +581,33 @@ pub(crate) struct Fail {
     /// Do it, also if files cannot be read afterwards
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// Show or change how a member is used
+///
+/// With --write-mostly on, as mdadm's option of that name, the member gets every write and is read from only where no other member in use has a copy of the bytes: for a slow device beside a fast one. That is so at once for every program
+/// that runs, and stays with the member's place in the array until --write-mostly off. Only levels 1, 01 and 10 keep copies. What programs map (mmap) they load from the first member that has a copy and is in use, whatever is said here.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid member db /mnt/b
+  cxlraid member db /mnt/b --write-mostly on")]
+pub(crate) struct Member {
+    /// Name of the array
+    pub(crate) array: ArrayName,
+    /// The member
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
+    /// Whether the member is read from only where no other one has a copy
+    #[arg(long, value_name = "on|off")]
+    pub(crate) write_mostly: Option<Switch>,
+}
+
+/// On or off.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Switch {
+    On,
+    Off,
 }
 
 /// Empty the place of a member that is out, or take a spare away

@@ -8,7 +8,7 @@ use crate::{
     create, events, examine, fail,
     failure::{Exit, Failure},
     files::ArrayFiles,
-    gc, inspect, journal, manual, monitor, mount,
+    gc, inspect, journal, manual, member, monitor, mount,
     name::ArrayName,
     names,
     own::Own,
@@ -65,6 +65,10 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
             }
             let source = source_to_use(Some(&arguments.array))?;
             print(&fail::remove(&source, called(&source), &arguments.member)?)
+        }
+        Command::Member(arguments) => {
+            let source = source_to_use(Some(&arguments.array))?;
+            print(&member::member(&source, &arguments)?)
         }
         Command::Events(arguments) => {
             // Of the environment's array if it says where its log is.

@@ -7,7 +7,7 @@ use crate::{
     args::Create,
     commands::{called, journal_place},
     failure::Failure,
-    inspect, journal,
+    inspect, journal, member,
     new_name::NewName,
     registry::{NamedArray, Registry},
     run,
@@ -21,10 +21,12 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
+use units::Slot;
 
 /// Makes the array, and returns what `status` says of it.
 pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     let spec = ArraySpec::from_arguments(arguments.level, arguments.chunk, &arguments.members, &arguments.paths)?;
+    let read_last = member::slots_among(&spec.members, &arguments.write_mostly, spec.level)?;
     let registry = Registry::from_environment();
     registry.free_file(&arguments.name, arguments.system)?;
     let source = Source::Named(arguments.name.clone(), spec.clone(), None);
@@ -41,11 +43,11 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     for warning in shared_devices(&spec.members) {
         eprintln!("{warning}");
     }
-    make(&config, &source, name, spec)?;
+    make(&config, &source, name, spec, &read_last)?;
     Ok(inspect::view(&source)?.status_text())
 }
 
-fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec) -> Result<(), Failure> {
+fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec, read_last: &[Slot]) -> Result<(), Failure> {
     let journal = config.journal.as_ref().and_then(journal_file);
     let had_journal = journal.as_ref().is_some_and(|file| fs::symlink_metadata(file).is_ok());
     // Nobody else comes in before the name is saved: what failed can be taken back.
@@ -53,7 +55,7 @@ fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec) -> Res
     let uuid = array.uuid().to_string();
     let named = NamedArray { name: name.name().clone(), uuid: uuid.clone(), spec };
     if array.was_created() {
-        let Err(failure) = name.save(&named) else {
+        let Err(failure) = member::set_all(&array, called(source), read_last).and_then(|()| name.save(&named)) else {
             array.let_in();
             return Ok(());
         };
@@ -83,6 +85,7 @@ fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec) -> Res
         ));
     }
     eprintln!("cxlraid: {}: the members are array {uuid}, which was made before; this is one more name for it", name.name());
+    member::set_all(&array, called(source), read_last)?;
     name.save(&named)?;
     // Making the paths needs the locks of the array that others may be waiting for.
     array.let_in();

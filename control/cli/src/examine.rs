@@ -141,9 +141,9 @@ mod tests {
 
     fn superblock() -> Superblock {
         let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
-        members[0] = MemberEntry { uuid: Uuid([1; 16]), state: MemberState::InSync, out_count: 0 };
-        members[1] = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing, out_count: 0 };
-        members[2] = MemberEntry { uuid: Uuid([3; 16]), state: MemberState::InSync, out_count: 0 };
+        members[0] = MemberEntry { uuid: Uuid([1; 16]), state: MemberState::InSync, out_count: 0, flags: 0 };
+        members[1] = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing, out_count: 0, flags: 0 };
+        members[2] = MemberEntry { uuid: Uuid([3; 16]), state: MemberState::InSync, out_count: 0, flags: 0 };
         Superblock {
             journal: None,
             features: Features::default(),

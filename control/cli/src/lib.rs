@@ -27,6 +27,7 @@ mod job;
 mod journal;
 mod manual;
 mod mapped;
+mod member;
 mod monitor;
 mod mount;
 mod name;

@@ -24,12 +24,21 @@ pub(crate) struct MemberView {
     pub(crate) event_count: Option<u64>,
     /// What a store needs to survive power loss, such as "volatile".
     pub(crate) persistence: Option<String>,
+    /// Whether it is read from only where no other member has a copy.
+    pub(crate) write_mostly: bool,
     /// Of the member's file system.
     pub(crate) bytes_total: Option<u64>,
     pub(crate) bytes_free: Option<u64>,
     /// Names of files that others have and this one has not, as far as names were compared.
     #[serde(skip_serializing_if = "is_none")]
     pub(crate) names_lost: usize,
+}
+
+impl MemberView {
+    /// Behind the member's state: how it is used, if not as others.
+    const fn mostly_text(&self) -> &'static str {
+        if self.write_mostly { ", write-mostly" } else { "" }
+    }
 }
 
 /// Whether a count says that there are none.
@@ -411,7 +420,8 @@ impl ArrayView {
             let persistence = member.persistence.as_ref().map(|domain| format!(", {domain}")).unwrap_or_default();
             let note = member.note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();
             let path = shown(&member.path);
-            text += &format!("  {:>2}  {path:width$}  {}{persistence}{note}\n", member.slot, member.state.text());
+            let mostly = member.mostly_text();
+            text += &format!("  {:>2}  {path:width$}  {}{persistence}{mostly}{note}\n", member.slot, member.state.text());
         }
         if let Some(todo) = self.todo().filter(|_| self.refused.is_none()) {
             text += &format!("  to do: {todo}\n");
@@ -505,6 +515,7 @@ fn member_line(member: &MemberView) -> String {
     if let Some(persistence) = &member.persistence {
         line += &format!(", {persistence}");
     }
+    line += member.mostly_text();
     if let (Some(free), Some(total)) = (member.bytes_free, member.bytes_total) {
         line += &format!(", {} of {} free", bytes_text(free), bytes_text(total));
     }
@@ -607,6 +618,7 @@ pub(crate) mod tests {
             note: (state == MemberState::Missing).then(|| "no such directory".to_owned()),
             event_count: there.then_some(7),
             persistence: there.then(|| "volatile".to_owned()),
+            write_mostly: false,
             bytes_total: there.then_some(3 << 30),
             bytes_free: there.then_some((3 << 30) - 1),
             names_lost: 0,
@@ -795,6 +807,7 @@ Paths
           "state": "in-sync",
           "event_count": 7,
           "persistence": "volatile",
+          "write_mostly": false,
           "bytes_total": 3221225472,
           "bytes_free": 3221225471
         },
@@ -805,6 +818,7 @@ Paths
           "note": "no such directory",
           "event_count": null,
           "persistence": null,
+          "write_mostly": false,
           "bytes_total": null,
           "bytes_free": null
         }

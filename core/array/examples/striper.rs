@@ -110,6 +110,7 @@ impl<'a> Bench<'a> {
             members: self.members,
             out: self.out,
             turn: 0,
+            read_last: MemberSet::EMPTY,
             kernels: kernels(),
             undo: None,
             by_calls: false,

@@ -29,6 +29,7 @@ use crate::superblock;
 use crate::tables;
 use crate::waiting;
 use crate::why;
+use crate::write_mostly;
 use alloc::vec::Vec;
 use format::{Superblock, Uuid};
 use layout::Geometry;
@@ -271,6 +272,7 @@ impl Array {
             runtime.forget_leaves(MemberSet::first(members.len()));
             runtime.note_order(missing);
             runtime.set_rebuilding(rebuilding(&members));
+            runtime.set_read_last(write_mostly::among(&superblock));
             runtime.set_use_count(superblock.use_count);
             runtime.note_clean(superblock.is_clean().then_some(superblock.event_count));
         } else if !needed::is_enough(&geometry, &members, runtime.out().union(out), runtime.rebuilding()) {

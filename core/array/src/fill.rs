@@ -104,14 +104,16 @@ impl Array {
         let one = MemberSet::EMPTY.with(slot);
         // The others were marked when this use began, and this member was out then.
         tables::mark(member.meta().ok_or(OsError::NODEV)?, self.uuid, 0, self.runtime.use_count())?;
-        let entry = MemberEntry { uuid: member.uuid, state: MemberState::Rebuilding, out_count: 0 };
+        let entry = |flags| MemberEntry { uuid: member.uuid, state: MemberState::Rebuilding, out_count: 0, flags };
         self.runtime.note_directory(slot, member.directory());
         for to in [MemberSet::EMPTY, one] {
             // The member's superblock is far behind, so the second time it gets all that the others say.
             loop {
                 let to = self.in_use().minus(one).union(to);
                 let others = MemberSet::first(self.members.len()).minus(to);
-                let (failed, _) = self.rewrite(others, |superblock| superblock.members[slot] = entry)?;
+                let (failed, _) = self.rewrite(others, |superblock| {
+                    superblock.members[slot] = entry(superblock.members[slot].flags);
+                })?;
                 if failed.is_empty() {
                     break;
                 }
@@ -156,7 +158,7 @@ impl Array {
             return Err(OsError::BUSY);
         }
         self.before_change()?;
-        let empty = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing, out_count: 0 };
+        let empty = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing, ..MemberEntry::default() };
         self.recording(|| self.rewrite_superblocks(|superblock| superblock.members[slot] = empty))
     }
 
@@ -184,6 +186,7 @@ pub fn check_blank(path: &[u8]) -> Result<(), AttachError> {
 /// The superblock of a member with a new UUID that is to be filled. It names the others as the newest superblock does.
 fn stale(newest: &Superblock, slot: Slot) -> Result<Superblock, OsError> {
     let mut fresh = newest.clone();
-    fresh.members[slot] = MemberEntry { uuid: random_uuid()?, state: MemberState::Stale, out_count: 0 };
+    let flags = newest.members[slot].flags;
+    fresh.members[slot] = MemberEntry { uuid: random_uuid()?, state: MemberState::Stale, out_count: 0, flags };
     Ok(Superblock { event_count: 1, copy_sequence: 0, ..for_slot(&fresh, slot) })
 }

@@ -48,6 +48,7 @@ mod waiting;
 mod walk;
 pub mod why;
 mod write;
+mod write_mostly;
 
 pub use assemble::{Array, Tell};
 pub use changed::{Marks, Unproven};

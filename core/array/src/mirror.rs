@@ -129,11 +129,14 @@ impl<M: Medium> Copies<'_, '_, M> {
         (0..self.io.geometry.copy_count()).map(slot).filter(|&slot| !self.io.out.contains(slot))
     }
 
-    /// The member to read from.
+    /// The member to read from: the one whose turn it is, another one if that is out or to be read last, and one to be read last if no other is in.
     #[inline(always)]
     fn preferred(&self) -> Option<Slot> {
         let slot = self.io.geometry.data_slot(0, self.column, preferred_copy(self.io.geometry, self.offset, self.io.turn));
-        if !self.io.out.contains(slot) { Some(slot) } else { self.slots().next() }
+        if !self.io.out.union(self.io.read_last).contains(slot) {
+            return Some(slot);
+        }
+        self.slots().find(|&slot| !self.io.read_last.contains(slot)).or_else(|| self.slots().next())
     }
 
     /// Writes the piece to all copies that are in.

@@ -17,6 +17,7 @@ mod leaving;
 pub mod litter;
 mod open_files;
 mod others;
+mod reading;
 mod roots;
 mod showing;
 mod unused;
@@ -58,7 +59,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 37;
+const VERSION: u32 = 38;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -74,6 +75,7 @@ struct Segment {
     version: AtomicU32,
     /// Members not in use, one bit per slot.
     out: AtomicU32,
+    read_last: AtomicU32,
     /// Raised with every change of `out`.
     epoch: AtomicU64,
     /// Attached processes that may watch files of the array.

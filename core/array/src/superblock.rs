@@ -126,7 +126,7 @@ fn blank(config: &Config) -> Result<Superblock> {
     let now_ns = sys::clock::realtime_coarse_ns();
     let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
     for member in &mut members[..config.mounts.len()] {
-        *member = MemberEntry { uuid: random_uuid()?, state: MemberState::InSync, out_count: 0 };
+        *member = MemberEntry { uuid: random_uuid()?, state: MemberState::InSync, ..MemberEntry::default() };
     }
     let name = if config.name.is_empty() { "unnamed" } else { &config.name };
     Ok(Superblock {

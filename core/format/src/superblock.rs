@@ -24,7 +24,7 @@ pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
 // 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly end. 1.4: the names of
 // updates, and the event count with which a member went out.
-pub const SUPPORTED: Version = Version { major: 1, minor: 4 };
+pub const SUPPORTED: Version = Version { major: 1, minor: 5 };
 
 /// Bytes of the journal's path, with at least one NUL.
 const JOURNAL_PATH_BYTES: usize = 1024;
@@ -81,7 +81,8 @@ struct Bytes {
 struct MemberBytes {
     uuid: Uuid,
     state: u8,
-    reserved_17: [u8; 7],
+    flags: u8,
+    reserved_18: [u8; 6],
     out_count: U64,
 }
 
@@ -213,6 +214,8 @@ pub struct MemberEntry {
     /// The event count that the array had when the member was put on record as out: no other use with it was seen. 0 in a
     /// member that is in use, and where a version before 1.4 recorded the loss.
     pub out_count: u64,
+    /// [`Self::WRITE_MOSTLY`], and bits of later versions. 0 in superblocks of versions before 1.5.
+    pub flags: u8,
 }
 
 /// What the writer of a superblock knew about a member.
@@ -504,8 +507,23 @@ impl Superblock {
 }
 
 impl MemberEntry {
+    /// In [`Self::flags`]: the member is read from only where no other member has a copy of the bytes (mdadm(8), --write-mostly).
+    pub const WRITE_MOSTLY: u8 = 1;
+
+    /// Whether the member is read from only where no other member has a copy of the bytes.
+    #[must_use]
+    pub const fn is_write_mostly(&self) -> bool {
+        self.flags & Self::WRITE_MOSTLY != 0
+    }
+
     const fn to_media(self) -> MemberBytes {
-        MemberBytes { uuid: self.uuid, state: self.state.code(), reserved_17: [0; 7], out_count: U64::new(self.out_count) }
+        MemberBytes {
+            uuid: self.uuid,
+            state: self.state.code(),
+            flags: self.flags,
+            reserved_18: [0; 6],
+            out_count: U64::new(self.out_count),
+        }
     }
 
     /// Whether the state is possible for a member (or else a spare), and the UUID goes with it.
@@ -613,7 +631,7 @@ impl Bytes {
         let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
         for (entry, bytes) in members.iter_mut().zip(&self.members) {
             let state = MemberState::from_code(bytes.state).ok_or(SuperblockError::Invalid { field: "member state" })?;
-            *entry = MemberEntry { uuid: bytes.uuid, state, out_count: bytes.out_count.get() };
+            *entry = MemberEntry { uuid: bytes.uuid, state, out_count: bytes.out_count.get(), flags: bytes.flags };
         }
         Ok(members)
     }
@@ -669,6 +687,6 @@ mod tests {
 
     #[test]
     fn a_member_entry_is_as_documented() {
-        assert_documented!("superblock.md", "One entry of `members`", MemberBytes, [uuid, state, reserved_17, out_count]);
+        assert_documented!("superblock.md", "One entry of `members`", MemberBytes, [uuid, state, flags, reserved_18, out_count]);
     }
 }

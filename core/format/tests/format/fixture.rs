@@ -22,11 +22,11 @@ pub(crate) const fn member(slot: usize) -> Uuid {
 pub(crate) fn superblock() -> Superblock {
     use MemberState::{InSync, Missing, Spare, Stale};
     let mut members = [MemberEntry::default(); 32];
-    members[0] = MemberEntry { uuid: member(0), state: InSync, out_count: 0 };
-    members[1] = MemberEntry { uuid: member(1), state: InSync, out_count: 0 };
-    members[2] = MemberEntry { uuid: Uuid::NIL, state: Missing, out_count: 0 };
-    members[3] = MemberEntry { uuid: member(3), state: Stale, out_count: 0 };
-    members[4] = MemberEntry { uuid: member(4), state: Spare, out_count: 0 };
+    members[0] = MemberEntry { uuid: member(0), state: InSync, out_count: 0, flags: 0 };
+    members[1] = MemberEntry { uuid: member(1), state: InSync, out_count: 0, flags: 0 };
+    members[2] = MemberEntry { uuid: Uuid::NIL, state: Missing, out_count: 0, flags: 0 };
+    members[3] = MemberEntry { uuid: member(3), state: Stale, out_count: 0, flags: 0 };
+    members[4] = MemberEntry { uuid: member(4), state: Spare, out_count: 0, flags: 0 };
     Superblock {
         features: Features { compatible: 0x8000_0000_0000_0001, incompatible: 0, read_only_compatible: 0 },
         array_uuid: ARRAY,
@@ -63,7 +63,7 @@ pub(crate) fn superblock_next() -> Superblock {
 /// Member 2 was replaced, and is being rebuilt.
 pub(crate) fn superblock_rebuilding() -> Superblock {
     let mut next = superblock_next();
-    next.members[2] = MemberEntry { uuid: member(2), state: MemberState::Rebuilding, out_count: 0 };
+    next.members[2] = MemberEntry { uuid: member(2), state: MemberState::Rebuilding, out_count: 0, flags: 0 };
     next.event_count = 43;
     next.copy_sequence = 9;
     next
@@ -93,7 +93,7 @@ pub(crate) fn superblocks_1_4() -> [Superblock; 2] {
     let [first, second] = superblocks_1_3();
     let first = Superblock { update_id: 0x1111_2222_3333_4444, previous_update_id: 0x5555_6666_7777_8888, ..first };
     let mut second = Superblock { update_id: u64::MAX, previous_update_id: first.update_id, ..second };
-    second.members[3] = MemberEntry { uuid: member(3), state: MemberState::Missing, out_count: 41 };
+    second.members[3] = MemberEntry { uuid: member(3), state: MemberState::Missing, out_count: 41, flags: 0 };
     [first, second]
 }
 

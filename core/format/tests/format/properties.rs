@@ -23,6 +23,7 @@ fn member_tables(member_count: usize) -> impl Strategy<Value = [MemberEntry; MEM
                 uuid: if state == Absent { Uuid::NIL } else { uuid },
                 state,
                 out_count: u64::from(uuid.0[0]),
+                flags: uuid.0[1],
             })
             .collect();
         entries.try_into().unwrap()
@@ -51,7 +52,7 @@ pub(crate) fn superblocks() -> impl Strategy<Value = Superblock> {
         (table, 0..member_count, uuids(), r"[^/\p{Cc}]{3,15}", numbers, access).prop_map(
             move |(mut members, slot, array_uuid, name, [compatible, ro, created_ns, events, update_ns, sequence], access)| {
                 let (owner_uid, owner_gid, mode) = access;
-                members[slot] = MemberEntry { uuid: array_uuid, state: MemberState::InSync, out_count: 0 };
+                members[slot] = MemberEntry { uuid: array_uuid, state: MemberState::InSync, out_count: 0, flags: 0 };
                 Superblock {
                     features: Features { compatible, incompatible: 0, read_only_compatible: ro },
                     array_uuid,

@@ -1,0 +1,76 @@
+//! `cxlraid member`: how a member is used; and the option of `create` that says so.
+
+use crate::{
+    args::{Member as Command, Switch},
+    commands::called,
+    failure::{Exit, Failure},
+    inspect,
+    spec::Source,
+};
+use array::Array;
+use layout::Level;
+use std::{
+    io,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+use units::Slot;
+
+/// Shows how a member is used, or changes that. Returns what is to be printed.
+pub(crate) fn member(source: &Source, command: &Command) -> Result<String, Failure> {
+    let thing = called(source);
+    let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    let slot = slot_of(&array, &command.member)?;
+    if let Some(switch) = command.write_mostly {
+        require_copies(thing, array.geometry().level())?;
+        set(&array, thing, slot, switch == Switch::On)?;
+    }
+    let shown = array.members()[slot].shown();
+    let is_last = array.write_mostly().contains(slot);
+    Ok(format!("{thing}: {shown}: write-mostly {}\n", if is_last { "on" } else { "off" }))
+}
+
+/// The places of members that are to be written mostly, among the members of an array that is to be made.
+pub(crate) fn slots_among(members: &[PathBuf], wanted: &[PathBuf], level: Level) -> Result<Vec<Slot>, Failure> {
+    let place = |path: &PathBuf| {
+        let found = members.iter().position(|member| whole(member) == whole(path));
+        found.ok_or_else(|| not_among(path, "name one of the members that are given").with_exit(Exit::Usage))
+    };
+    if !wanted.is_empty() {
+        require_copies("--write-mostly", level)?;
+    }
+    wanted.iter().map(place).collect()
+}
+
+/// Says that these members of an array are written mostly.
+pub(crate) fn set_all(array: &Array, thing: &str, slots: &[Slot]) -> Result<(), Failure> {
+    slots.iter().try_for_each(|&slot| set(array, thing, slot, true))
+}
+
+fn set(array: &Array, thing: &str, slot: Slot, is_so: bool) -> Result<(), Failure> {
+    array.set_write_mostly(slot, is_so).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
+}
+
+/// Refuses what only levels that keep copies can do.
+fn require_copies(thing: &str, level: Level) -> Result<(), Failure> {
+    if matches!(level, Level::Raid1 | Level::Raid01 | Level::Raid10) {
+        return Ok(());
+    }
+    let what = format!("RAID {level} keeps no copies to read from instead");
+    Err(Failure::new(thing, what, "levels 1, 01 and 10 have members that are written mostly").with_exit(Exit::Usage))
+}
+
+fn slot_of(array: &Array, path: &Path) -> Result<Slot, Failure> {
+    let wanted = whole(path);
+    let found = array.members().iter().find(|member| member.path == wanted.as_os_str().as_bytes());
+    found.map_or_else(|| Err(not_among(path, "'cxlraid status' lists its members")), |member| Ok(member.slot))
+}
+
+fn not_among(path: &Path, todo: &str) -> Failure {
+    Failure::new(path.display(), "not a member of the array", todo)
+}
+
+/// The absolute path without needless slashes and dots, as members are recorded.
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components().collect()
+}
