@@ -49,8 +49,10 @@ impl Table {
             return Err(OsError::NOENT);
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let map = |flags| unsafe { mmap(core::ptr::null_mut(), CHANGED_FILE_BYTES, access, flags, &file, 0) };
+        // The program may map again what it has unmapped itself, by its address: the table must not lie there.
+        let wish = sys::place::wish(CHANGED_FILE_BYTES);
+        // SAFETY: a new mapping, where nothing lies: the address is a wish.
+        let map = |flags| unsafe { mmap(wish as *mut _, CHANGED_FILE_BYTES, access, flags, &file, 0) };
         // As every table on persistent memory. Where the kernel refuses that for this file, `persist` makes it durable all the same.
         let start = match domain {
             PersistenceDomain::Adr | PersistenceDomain::Eadr => map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC),

@@ -265,8 +265,8 @@ impl JobBoard {
         if fs::fstat(&file).ok()?.st_size as usize != bytes {
             return None;
         }
-        // SAFETY: a new mapping of the whole file, unmapped in drop.
-        let start = unsafe { mmap(core::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }.ok()?;
+        // SAFETY: a new mapping of the whole file, where nothing lies (the address is a wish), unmapped in drop.
+        let start = unsafe { mmap(sys::place::wish(bytes) as *mut _, bytes, protection, MapFlags::SHARED, &file, 0) }.ok()?;
         let board = Self { segment: NonNull::new(start.cast())?, file };
         // SAFETY: mapped until drop; any bytes are valid.
         unsafe { persist::stand_in::begin(start as usize, bytes, 0, |_, _| ()) };
