@@ -95,6 +95,7 @@ fn superblocks() -> Vec<Image> {
         ("superblock-1.2", fixture::superblocks_1_2().map(|superblock| patched(superblock.encode(), MINOR_AT, &[2, 0])).concat()),
         ("superblock-1.3", fixture::superblocks_1_3().map(|superblock| patched(superblock.encode(), MINOR_AT, &[3, 0])).concat()),
         ("superblock-1.4", fixture::superblocks_1_4().map(|superblock| superblock.encode()).concat()),
+        ("superblock-1.5", fixture::superblocks_1_5().map(|superblock| superblock.encode()).concat()),
         ("superblock-journal-invalid", journals.map(|copy| patched(copy, JOURNAL_KIND_AT, &[9])).concat()),
         ("superblock-torn", torn),
         ("superblock-corrupt", both_damaged),

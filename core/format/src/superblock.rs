@@ -23,7 +23,7 @@ pub const COPY_BYTES: usize = 4096;
 pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
 // 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly end. 1.4: the names of
-// updates, and the event count with which a member went out.
+// updates, and the event count with which a member went out. 1.5: members that are written mostly.
 pub const SUPPORTED: Version = Version { major: 1, minor: 5 };
 
 /// Bytes of the journal's path, with at least one NUL.

@@ -97,6 +97,15 @@ pub(crate) fn superblocks_1_4() -> [Superblock; 2] {
     [first, second]
 }
 
+/// The same with what version 1.5 added: members 1 and 3 are written mostly, and member 3 has a bit of a later version.
+pub(crate) fn superblocks_1_5() -> [Superblock; 2] {
+    superblocks_1_4().map(|mut superblock| {
+        superblock.members[1].flags = MemberEntry::WRITE_MOSTLY;
+        superblock.members[3].flags = MemberEntry::WRITE_MOSTLY | 0x80;
+        superblock
+    })
+}
+
 pub(crate) const JOURNAL: Uuid =
     Uuid([0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0x46, 0xc7, 0xa8, 0xc9, 0xca, 0xcb, 0xcc, 0xcd, 0xce, 0xcf]);
 
