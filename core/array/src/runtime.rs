@@ -349,14 +349,6 @@ impl Runtime {
         self.segment().assembled.store(1, Ordering::Release);
     }
 
-    /// The device number of the file system that the segment's file lies on.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn device(&self) -> Result<u64> {
-        fs::fstat(&self.file).map(|stat| stat.st_dev)
-    }
-
     /// Lets other processes in.
     pub fn let_in(&self) {
         let _ = fs::flock(&self.file, FlockOperation::Unlock);

@@ -128,6 +128,16 @@ fn is_believed(stat: &Stat, access: Access) -> bool {
     (own || is_groups || is_everybodys) && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
+impl super::Runtime {
+    /// The device number of the file system that the segment's file lies on.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn device(&self) -> Result<u64> {
+        fs::fstat(&self.file).map(|stat| stat.st_dev)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
