@@ -58,7 +58,7 @@ pub use error::AttachError;
 pub use fill::check_blank;
 pub use journal::{ArrayJournal, SaidBy};
 pub use judge::check_all_rights;
-pub use member::{Member, Standing, check_rights, has_failed, is_empty};
+pub use member::{Member, Standing, check_rights, has_failed, is_empty, is_no_space, is_of_process};
 pub use read_only::is_read_only;
 pub use regular::open_regular;
 pub use runtime::{Executing, FileEntry, NamesLog, Recovery, Runtime, SharedFile};

@@ -215,6 +215,32 @@ pub const fn has_failed(error: OsError) -> bool {
     matches!(error, OsError::IO | OsError::UCLEAN | OsError::SHUTDOWN | OsError::STALE | OsError::NOMEDIUM)
 }
 
+/// Whether an error of a call on a member speaks of the process that made the call: of its rights, of a sandbox that it is in (seccomp(2), landlock(7)), or of a limit that it
+/// has reached. No member is taken out for it.
+#[must_use]
+pub const fn is_of_process(error: OsError) -> bool {
+    matches!(
+        error,
+        OsError::PERM
+            | OsError::ACCESS
+            | OsError::NOSYS
+            | OsError::OPNOTSUPP
+            | OsError::INVAL
+            | OsError::NOMEM
+            | OsError::MFILE
+            | OsError::NFILE
+            | OsError::INTR
+            | OsError::AGAIN
+            | OsError::TXTBSY
+    )
+}
+
+/// Whether an error says that there is no space for what is to be stored, on the file system or within a quota or limit.
+#[must_use]
+pub const fn is_no_space(error: OsError) -> bool {
+    matches!(error, OsError::NOSPC | OsError::DQUOT | OsError::FBIG)
+}
+
 fn look_into(path: &[u8]) -> Result<Finding, AttachError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match fs::open(path, flags, Mode::empty()) {

@@ -315,9 +315,10 @@ impl Inode {
         let size = self.geometry.member_bytes(self.size());
         for (slot, backing) in self.in_use() {
             let kept = backing.domain() != PersistenceDomain::Volatile;
-            if backing.persist(0, size).and_then(|()| if kept { retry_on_intr(|| fsync(backing.fd())) } else { Ok(()) }).is_err()
-            {
-                self.files.array().fail_member(slot)?;
+            match backing.persist(0, size).and_then(|()| if kept { retry_on_intr(|| fsync(backing.fd())) } else { Ok(()) }) {
+                Ok(()) => {}
+                Err(error) if array::is_of_process(error) => return Err(error),
+                Err(_) => self.files.array().fail_member(slot)?,
             }
         }
         self.files.array().before_change()?;

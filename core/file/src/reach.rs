@@ -34,9 +34,13 @@ impl InodeTable {
     pub(crate) fn next_run(&self, array: &Array, first: u64) -> Result<Option<Range<u64>>, OsError> {
         let mut next: Option<Range<u64>> = None;
         for slot in array.in_use().iter() {
-            let Ok(found) = self.run_on(slot, first) else {
-                array.fail_member(slot)?;
-                continue;
+            let found = match self.run_on(slot, first) {
+                Ok(found) => found,
+                Err(error) if array::is_of_process(error) => return Err(error),
+                Err(_) => {
+                    array.fail_member(slot)?;
+                    continue;
+                }
             };
             let Some(found) = found else { continue };
             if next.as_ref().is_none_or(|next| (found.start, next.end) < (next.start, found.end)) {
@@ -73,6 +77,7 @@ impl InodeTable {
         for slot in array.in_use().iter() {
             match self.count(slot) {
                 Ok(count) => reach = reach.max(inode_record_offset(count + 1)),
+                Err(error) if array::is_of_process(error) => return Err(error),
                 Err(_) => array.fail_member(slot)?,
             }
         }
@@ -85,8 +90,10 @@ impl InodeTable {
                 // The kernel would kill a program that exceeds its limit on file sizes.
                 return Err(OsError::FBIG);
             }
-            if self.member(slot).is_none_or(|table| table.set_len(reach).is_err()) {
-                array.fail_member(slot)?;
+            match self.member(slot).map(|table| table.set_len(reach)) {
+                Some(Ok(())) => {}
+                Some(Err(error)) if array::is_of_process(error) => return Err(error),
+                Some(Err(_)) | None => array.fail_member(slot)?,
             }
         }
         Ok(())

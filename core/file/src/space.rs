@@ -166,6 +166,8 @@ impl Inode {
     /// The size lock is held. Zeros the rest of the last stripe, so that its parity counts zeros, and gives the space behind it back.
     fn cut(&self, size: u64, new: u64) -> Result<(), OsError> {
         let shared = self.shared();
+        // What mappings show is cut, too. A process that may not open that (it has given up the rights by which it opened the file) cuts nothing: the bytes would be shown again when the file grows.
+        self.copy()?;
         let held = self.lock_stripes(Blocks::ALL)?;
         // A mapping may have stored behind the end, in the last page.
         let is_mapped = shared.mapped.load(Ordering::Acquire) != 0;
@@ -342,8 +344,8 @@ impl Inode {
             .change_flags(self.files.array(), self.number, add, remove, |flags| shared.flags.store(flags, Ordering::Release));
     }
 
-    /// Runs a system call on every member in use. Lack of space is everybody's error; any other takes the member out. A backing file that somebody has cut is not made longer, which would put
-    /// zeros where data was.
+    /// Runs a system call on every member in use. Lack of space, and what speaks of this process ([`array::is_of_process`]), is the result; any other error takes the member out. A backing file
+    /// that somebody has cut is not made longer, which would put zeros where data was.
     pub(crate) fn on_members(&self, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
         self.on_some(MemberSet::first(self.backing.len()), act)
     }
@@ -378,9 +380,7 @@ impl Inode {
             }
             match act(backing, stat.as_ref()) {
                 Ok(()) => {}
-                Err(error @ (OsError::NOSPC | OsError::DQUOT | OsError::FBIG | OsError::NOMEM | OsError::INTR)) => {
-                    return Err(error);
-                }
+                Err(error) if array::is_no_space(error) || array::is_of_process(error) => return Err(error),
                 Err(_) => {
                     self.files.array().fail_member(slot)?;
                     failed = true;
