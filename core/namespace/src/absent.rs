@@ -194,6 +194,10 @@ impl Namespace {
 
     /// Does what [`Self::arbitrate`] does. The namespace lock is held.
     pub(crate) fn arbitrate_locked(&self, path: &[u8]) -> Result<bool> {
+        if self.is_change_unfinished() {
+            // The difference is perhaps what this process has just left unfinished: the next to take the lock makes it good.
+            return Ok(false);
+        }
         let path = normalise(path);
         let ends = path.iter().enumerate().skip(1).filter(|&(_, &byte)| byte == b'/').map(|(end, _)| end);
         for end in ends.chain([path.len()]) {

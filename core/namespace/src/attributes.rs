@@ -249,11 +249,7 @@ impl Namespace {
         };
         let previous = Previous::of(change, &stat, |name| get(&crate::descriptor::link(fd.as_raw_fd()), name))?;
         let subject = Subject { path, slot, fd, kind, attribute, is_attribute_known };
-        let undo = |on: &On| {
-            if let Some(previous) = &previous {
-                let _ = previous.as_change(change).at(self, on, &subject);
-            }
-        };
+        let undo = |on: &On| previous.as_ref().map_or(Ok(()), |previous| previous.as_change(change).at(self, on, &subject));
         let result = self.logged(record(NameKind::Attributes, path, None), || {
             self.everywhere(&[path], |on| change.at(self, on, &subject), Some(&undo))
         });
@@ -313,9 +309,8 @@ impl Namespace {
         let previous = Previous::of(change, &stat, |name| get(&own, name))?;
         let backing = |on: &On| file.backing_fds().find(|&(slot, _)| slot == on.slot).map(|(_, fd)| fd);
         let undo = |on: &On| {
-            if let (Some(previous), Some(fd)) = (&previous, backing(on)) {
-                let _ = previous.as_change(change).on_descriptor(on, fd);
-            }
+            let previous = previous.as_ref().zip(backing(on));
+            previous.map_or(Ok(()), |(previous, fd)| previous.as_change(change).on_descriptor(on, fd))
         };
         let act = |on: &On| match backing(on) {
             Some(fd) => change.on_descriptor(on, fd),

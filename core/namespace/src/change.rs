@@ -2,7 +2,7 @@
 
 use crate::absent::AGAIN;
 use crate::create::is_dots;
-use crate::everywhere::On;
+use crate::everywhere::{On, Undo};
 use crate::located::Located;
 use crate::log::change as record;
 use crate::resolve::without_slashes;
@@ -175,12 +175,9 @@ impl Namespace {
                 result => result,
             }
         };
-        let back = |on: &On| {
-            let back = || renamed(&to.on(on)?, &from.on(on)?, flags);
-            let _ = back();
-        };
+        let back = |on: &On| renamed(&to.on(on)?, &from.on(on)?, flags);
         // A rename that replaces something cannot be undone: the replaced file is gone from the members that have made it.
-        let undo: Option<&dyn Fn(&On)> = if replaced.is_none() || exchange { Some(&back) } else { None };
+        let undo: Option<Undo<'_>> = if replaced.is_none() || exchange { Some(&back) } else { None };
         let rename = || self.everywhere(&[&from.path, &to.path], act, undo);
         // Files on their own are on nobody's way.
         let is_apart = is_file(source) && (!exchange || is_file(replaced));

@@ -6,7 +6,7 @@
 //! every member: `complete` makes it whole.
 
 use crate::absent::AGAIN;
-use crate::everywhere::{NOTHING, On};
+use crate::everywhere::{NOTHING, On, is_shortage};
 use crate::located::{Located, open_below};
 use crate::log::change;
 use crate::recover::Places;
@@ -56,9 +56,7 @@ impl Namespace {
                     result => result,
                 }
             },
-            |on| {
-                let _ = on.remove(&target, AtFlags::empty());
-            },
+            |on| on.remove(&target, AtFlags::empty()),
         )?;
         if mode.bits() & file::SET_ID == 0 {
             file.note_made_without_privileges();
@@ -85,9 +83,10 @@ impl Namespace {
                 drop(file);
                 self.files.discard_idle();
                 let remove = |on: &On| on.remove(&target, AtFlags::empty());
+                // What cannot be taken away on every member is left unfinished, and not undone.
                 let record = NameRecord { replaced: Some(attribute), ..change(NameKind::Unlink, &target.path, Some(attribute)) };
                 let _ = self.logged(record, || {
-                    self.everywhere(&[&target.path], remove, NOTHING)?;
+                    self.everywhere(&[&target.path], remove, None)?;
                     self.files.unlinked(attribute, Name::None, || false);
                     Ok(())
                 });
@@ -107,7 +106,7 @@ impl Namespace {
         path: &[u8],
         is_named: bool,
         mut make_one: impl FnMut(&On) -> Result<OwnedFd>,
-        remove: impl Fn(&On),
+        remove: impl Fn(&On) -> Result<()>,
     ) -> Result<FileRef> {
         let attribute = self.files.create_nameless_inode()?;
         let fds: Cell<BackingFds> = Cell::default();
@@ -122,7 +121,7 @@ impl Namespace {
         // The file's descriptor is closed first: a process that has no other left needs its number to reach the name.
         let take_back = |on: &On| {
             hold(on.slot, None);
-            remove(on);
+            remove(on)
         };
         let mut first_mode = None;
         let mut make_all = || {
@@ -132,8 +131,9 @@ impl Namespace {
                     let fd = make_one(on)?;
                     let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| self.bind(on.slot, &fd, attribute));
                     hold(on.slot, Some(fd));
-                    if result.is_err() {
-                        take_back(on);
+                    // On the first member nobody else would take it away.
+                    if result.is_err() && take_back(on).is_err_and(is_shortage) {
+                        self.array().runtime().names_are_unfinished();
                     }
                     result
                 },
@@ -141,11 +141,7 @@ impl Namespace {
             )?;
             let opened = self.files.open(attribute, true, || Ok((fds.take(), Access::ReadWrite)));
             if opened.is_err() {
-                let remove_one = |on: &On| {
-                    remove(on);
-                    Ok(())
-                };
-                let _ = self.everywhere(&[path], remove_one, NOTHING);
+                let _ = self.everywhere(&[path], |on| remove(on), None);
             }
             opened
         };
@@ -159,7 +155,8 @@ impl Namespace {
         } else {
             make_all()
         };
-        if opened.is_err() {
+        // A file that could not be taken away everywhere stays a file, without bytes.
+        if opened.is_err() && !self.is_change_unfinished() {
             self.files.discard_inode(attribute);
         }
         opened
@@ -192,7 +189,7 @@ impl Namespace {
                 drop(found.fd);
                 let here = Target::new(given, join(&path, b"."), false);
                 let make_one = |on: &On| here.open(on, OURS | OFlags::TMPFILE, mode);
-                let file = self.make(&here.path, false, make_one, |_| {}).map_err(|error| match error {
+                let file = self.make(&here.path, false, make_one, |_| Ok(())).map_err(|error| match error {
                     // A symlink that is not followed is no directory.
                     OsError::LOOP if !follow => OsError::NOTDIR,
                     error => error,

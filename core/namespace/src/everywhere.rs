@@ -9,8 +9,8 @@ use crate::target::Target;
 pub(crate) use array::has_failed as is_dead;
 use core::sync::atomic::Ordering;
 use format::InodeState;
-use sys::rustix::fs::{AtFlags, FileType, Mode, unlinkat};
-use sys::{OsError, OwnedFd, Result};
+use sys::rustix::fs::{AtFlags, FileType, Mode, fstat, unlinkat};
+use sys::{AsFd as _, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
 /// Whether an error of a change says that a member is dead, without a look at the member. A file system that was writable
@@ -22,6 +22,11 @@ pub(crate) fn is_dead_to_changes(error: OsError) -> bool {
 /// Whether an error says that a member's tree is not what the first member's is.
 pub(crate) fn is_divergence(error: OsError) -> bool {
     matches!(error, OsError::NOENT | OsError::NOTDIR | OsError::ISDIR | OsError::EXIST | OsError::NOTEMPTY | OsError::LOOP)
+}
+
+/// Whether an error says that this process has no descriptor or memory left.
+pub(crate) const fn is_shortage(error: OsError) -> bool {
+    matches!(error, OsError::MFILE | OsError::NFILE | OsError::NOMEM)
 }
 
 /// A member during a change.
@@ -42,8 +47,11 @@ impl On {
     }
 }
 
+/// Takes back on one member what a change has made there.
+pub(crate) type Undo<'a> = &'a dyn Fn(&On) -> Result<()>;
+
 /// For [`Namespace::everywhere`]: there is nothing to undo.
-pub(crate) const NOTHING: Option<&dyn Fn(&On)> = Some(&|_| {});
+pub(crate) const NOTHING: Option<Undo<'_>> = Some(&|_| Ok(()));
 
 impl Namespace {
     /// Whether an error of a change on a member says that the member has failed.
@@ -75,7 +83,9 @@ impl Namespace {
     /// A first member that turns out to have lost what is changed goes out, and the result is [`AGAIN`], for [`Self::changing`].
     ///
     /// `undo` is `None` for a change that takes something away for good. Then a later member that refuses it goes out, but not if a user without rights to the array
-    /// may have made its names differ, or if it has a mount there: what is on that member stays. [`Self::foresee`] or [`Self::foresee_replacement`] comes before such a change, so that little is left to be refused.
+    /// may have made its names differ, or if it has a mount there: what is on that member stays. Nor if what refuses it is this process' own affair, a limit that it has reached or a sandbox: then the
+    /// change is left unfinished, as by a process that dies in it, and whoever changes names next makes it there. [`Self::foresee`] or [`Self::foresee_replacement`] comes before such a change, so that
+    /// little is left to be refused.
     ///
     /// # Errors
     /// `IO`, with the change undone, if a member has other names there and cannot be made like the first, and a user without rights to the array may have made them so:
@@ -84,10 +94,10 @@ impl Namespace {
         &self,
         names: &[&[u8]],
         mut act: impl FnMut(&On) -> Result<()>,
-        undo: Option<&dyn Fn(&On)>,
+        undo: Option<Undo<'_>>,
     ) -> Result<()> {
         let mut done = MemberSet::EMPTY;
-        let mut failed = false;
+        let (mut failed, mut is_unfinished) = (false, false);
         for slot in self.array().in_order(self.array().in_use()) {
             let on = On { slot, root: self.root(slot)?, first: done.is_empty(), afresh: false };
             let result = match act(&on) {
@@ -108,7 +118,7 @@ impl Namespace {
             let result = match result {
                 Err(error) if !on.first && is_divergence(error) => self
                     .catch_up(&on, names, &mut act)
-                    .map_err(|caught| if matches!(caught, AGAIN | CONTRADICTED) { caught } else { error }),
+                    .map_err(|caught| if matches!(caught, AGAIN | CONTRADICTED) || is_shortage(caught) { caught } else { error }),
                 Err(error) if on.first && is_absence(error) && self.denies_any(names)? => Err(AGAIN),
                 result => result,
             };
@@ -123,6 +133,10 @@ impl Namespace {
                     let is_kept = !on.first && undo.is_none();
                     let may_be_foreign = differs || is_kept && matches!(error, OsError::ACCESS | OsError::PERM);
                     let is_foreign = may_be_foreign && self.are_any_in_foreign_hands(names);
+                    if is_kept && (is_shortage(error) || self.is_sandboxed(slot, names, error)) {
+                        is_unfinished = true;
+                        continue;
+                    }
                     if is_kept && (is_foreign || matches!(error, OsError::BUSY | FOREIGN_MOUNT)) {
                         continue;
                     }
@@ -145,6 +159,9 @@ impl Namespace {
         if done.is_empty() {
             return Err(OsError::IO);
         }
+        if is_unfinished {
+            self.array().runtime().names_are_unfinished();
+        }
         if failed { self.before_change() } else { Ok(()) }
     }
 
@@ -153,12 +170,33 @@ impl Namespace {
         names.is_empty() || names.iter().any(|path| self.is_in_foreign_hands(path))
     }
 
-    /// Undoes what an error has ended. A process that has no descriptor or memory left cannot find directories anew: it goes back by those that the change has found, which are still open.
-    fn undo(&self, done: MemberSet, undo: Option<&dyn Fn(&On)>, error: OsError) -> Result<()> {
-        let afresh = !matches!(error, OsError::MFILE | OsError::NFILE | OsError::NOMEM);
+    /// Whether a refusal by a later member, of what the first one has let this process do, speaks of the process and not of the member: the directories have the same owner, group and mode on both, so a
+    /// sandbox tells them apart (landlock(7) knows directories by their inodes). This process then leaves it to others to finish what it could not.
+    fn is_sandboxed(&self, slot: Slot, names: &[&[u8]], error: OsError) -> bool {
+        let rights = |slot: Slot, path: &[u8]| -> Result<[u32; 3]> {
+            let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
+            let stat = fstat(at.directory())?;
+            Ok([stat.st_uid, stat.st_gid, stat.st_mode])
+        };
+        let is_alike = |path: &&[u8]| {
+            let first = self.array().first_in_use().and_then(|first| rights(first, path));
+            matches!((first, rights(slot, path)), (Ok(first), Ok(other)) if first == other)
+        };
+        let is_so = matches!(error, OsError::ACCESS | OsError::PERM) && !names.is_empty() && names.iter().all(is_alike);
+        if is_so {
+            self.is_sandboxed.store(true, Ordering::Relaxed);
+        }
+        is_so
+    }
+
+    /// Undoes what an error has ended. A process that has no descriptor or memory left cannot find directories anew: it goes back by those that the change has found, which are still open. Where it cannot
+    /// go back, since another thread has taken what was left, the change is left unfinished.
+    fn undo(&self, done: MemberSet, undo: Option<Undo<'_>>, error: OsError) -> Result<()> {
+        let Some(undo) = undo else { return Ok(()) };
+        let afresh = !is_shortage(error);
         for slot in done.minus(self.array().runtime().out()).iter() {
-            if let Some(undo) = undo {
-                undo(&On { slot, root: self.root(slot)?, first: false, afresh });
+            if undo(&On { slot, root: self.root(slot)?, first: false, afresh }).is_err_and(is_shortage) {
+                self.array().runtime().names_are_unfinished();
             }
         }
         Ok(())
@@ -204,9 +242,7 @@ impl Namespace {
                 }?;
                 self.follow_mode_at(&at, &mut first_mode)
             },
-            Some(&|on| {
-                let _ = on.remove(target, removal);
-            }),
+            Some(&|on| on.remove(target, removal)),
         )
     }
 }

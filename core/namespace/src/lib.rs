@@ -106,6 +106,8 @@ pub struct Namespace {
     holder: &'static AtomicU32,
     /// Whether that thread is in the middle of a mend ([`Self::mending`]), and of which kind; 0 if not.
     mends: &'static AtomicU32,
+    /// Whether a sandbox has kept this process from a change of names on some members: it makes nothing good that is left unfinished.
+    is_sandboxed: &'static AtomicBool,
 }
 
 /// What a descriptor of the program stands for.
@@ -185,9 +187,9 @@ impl Namespace {
         let log = Box::leak(Box::new(log::Log::new()));
         let shares_umask = Box::leak(Box::new(AtomicBool::new(false)));
         let holder = Box::leak(Box::new(AtomicU32::new(0)));
-        let mends = Box::leak(Box::new(AtomicU32::new(0)));
+        let (mends, is_sandboxed) = (Box::leak(Box::new(AtomicU32::new(0))), Box::leak(Box::new(AtomicBool::new(false))));
         let (roots, devices) = (Box::leak(roots.into_boxed_slice()), Box::leak(devices.into_boxed_slice()));
-        let names = Self { files, roots, devices, remembered, shares_umask, log, holder, mends };
+        let names = Self { files, roots, devices, remembered, shares_umask, log, holder, mends, is_sandboxed };
         names.refuse_emptied(true)?;
         names.recover_after_crash()?;
         names.refuse_emptied(false)?;

@@ -62,7 +62,7 @@ impl Namespace {
     /// Notes a change, makes it, and notes how it went.
     pub(crate) fn logged<T>(&self, record: NameRecord<'_>, change: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = self.logged_once(record, change);
-        if result.is_ok() && record.leaves_no_trace() {
+        if result.is_ok() && record.leaves_no_trace() && !self.is_change_unfinished() {
             // A member whose memory fails here is out already. That is put on record before the next change.
             let _ = self.end_exchange();
         }
@@ -85,7 +85,12 @@ impl Namespace {
         self.store_record(log, place, &record)?;
         state.end.store(place + record.ring_bytes() as u64, Ordering::Relaxed);
         state.sequence.store(record.sequence, Ordering::Relaxed);
+        let was_unfinished = self.is_change_unfinished();
         let result = change();
+        if !was_unfinished && self.is_change_unfinished() {
+            // Whoever changes names next finds the record and makes the change on the members that lack it.
+            return result;
+        }
         if result.is_err() {
             record.void = true;
             self.store_record(log, place, &record)?;
@@ -149,8 +154,10 @@ impl Namespace {
     /// Makes everything the members' file systems hold durable.
     pub(crate) fn sync_members(&self) -> Result<()> {
         for slot in self.array().in_use().iter().filter(|&slot| self.is_durable(slot)) {
-            if syncfs(self.root(slot)?).is_err() {
-                self.array().fail_member(slot)?;
+            match syncfs(self.root(slot)?) {
+                Ok(()) => {}
+                Err(error) if array::is_of_process(error) => return Err(error),
+                Err(_) => self.array().fail_member(slot)?,
             }
         }
         Ok(())

@@ -86,6 +86,7 @@ impl Namespace {
         runtime.with_namespace(|acquired| {
             self.holding(|| {
                 let whole = match acquired {
+                    Acquired::Inherited if self.is_sandboxed.load(Ordering::Relaxed) => Err(OsError::ACCESS),
                     Acquired::Inherited => match self.restructuring(|| self.replay(purpose)) {
                         Ok(()) => {
                             // A link that a file was given in `.cxlraid` for its last name, which did not go then.

@@ -18,6 +18,7 @@
 
 use crate::Namespace;
 use crate::change::{link_on, remove_on, rename_on};
+use crate::everywhere::is_shortage;
 use crate::located::Located;
 use crate::mounts::open_within;
 use crate::no_room::is_full;
@@ -91,6 +92,8 @@ impl Namespace {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(UNDECIDED) => return Err(UNDECIDED),
+            // A process that has no descriptor or memory left cannot look, so it does not judge: that is left to the next.
+            Err(error) if is_shortage(error) => return Err(error),
             // If it is the reference that is full, the others would lose what it has no room for.
             Err(error) if is_full(error) => return Err(error),
             // Whatever keeps the log from being followed, nobody may go on as if it had been.

@@ -91,9 +91,7 @@ impl Namespace {
                     let (from, to) = (link(source.as_raw_fd()), link(goal.as_raw_fd()));
                     if recursive { mount_bind_recursive(from, to) } else { mount_bind(from, to) }
                 };
-                let undo = |on: &On| {
-                    let _ = unmount_on(on, &to, UnmountFlags::DETACH);
-                };
+                let undo = |on: &On| unmount_on(on, &to, UnmountFlags::DETACH);
                 self.restructuring(|| self.everywhere(&[&from, &to], act, Some(&undo)))?;
                 Ok(Reached::Array(()))
             }
