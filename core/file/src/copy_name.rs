@@ -12,7 +12,7 @@
 use crate::files::Files;
 use array::SharedFile;
 use core::sync::atomic::Ordering;
-use sys::rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open, unlink};
+use sys::rustix::fs::{FileType, Mode, OFlags, Stat, fstat, ftruncate, open, unlink};
 use sys::{OsError, OwnedFd};
 
 /// How often another name is drawn, should one be taken.
@@ -60,11 +60,13 @@ impl Files {
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && is_it(stat)? { Ok(file) } else { Err(OsError::IO) }
     }
 
-    /// Removes the newest copy's file, if it is there.
+    /// Removes the newest copy's file, if it is there. Only its maker and root may (the directory is sticky): another user empties it, and leaves its name to the next who comes here.
     pub(crate) fn remove_shared_copy(&self, shared: &SharedFile) {
-        match shared.copy_name.swap(0, Ordering::AcqRel) {
-            0 => {}
-            name => _ = unlink(self.copy_path(name).as_str()),
+        let name = shared.copy_name.swap(0, Ordering::AcqRel);
+        if name == 0 || !matches!(unlink(self.copy_path(name).as_str()), Err(OsError::PERM | OsError::ACCESS)) {
+            return;
         }
+        let _ = shared.copy_name.compare_exchange(0, name, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.open_shared_copy(shared, OFlags::RDWR).and_then(|file| ftruncate(&file, 0));
     }
 }

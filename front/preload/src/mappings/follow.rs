@@ -197,6 +197,7 @@ impl Mappings {
             if mapping.stored && !mapping.sealed {
                 // What cannot be given back stays kept out, and is a fault of the program's.
                 let _ = protect(start, end, mapping.shown_protection());
+                mapping.open_given(start, end);
             }
         }
     }

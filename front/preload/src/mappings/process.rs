@@ -5,7 +5,7 @@
 //! that nothing is stored behind the last look.
 
 use super::rights::{Rights, protect};
-use super::{Followed, Mapping, Mappings, any, helper, table, unused};
+use super::{Followed, Mapping, Mappings, PAGE, any, helper, robust, table, unused};
 use crate::report::report;
 use core::sync::atomic::Ordering;
 use file::Mapped;
@@ -111,6 +111,27 @@ impl Mappings {
     }
 }
 
+impl Mappings {
+    /// Lets the kernel store into the words of robust locks that this process has when it ends: it says there that the owner has died (set_robust_list(2)). These stores come after the last look at the mappings, so
+    /// their redundancy is owed.
+    fn open_held(&self) {
+        let words = robust::words();
+        for mapping in self.list.iter().filter(|mapping| mapping.is_writable()) {
+            for page in
+                words.iter().map(|word| word / PAGE * PAGE).filter(|page| (mapping.start..mapping.composed).contains(page))
+            {
+                if protect(page, page + PAGE, mapping.protection).is_ok() && mapping.followed {
+                    let (from, attribute) = (mapping.offset_at(page), mapping.file.attribute());
+                    let mut followed = self.files.iter().map(|followed| &followed.mapped);
+                    if let Some(mapped) = followed.find(|mapped| mapped.file().attribute() == attribute) {
+                        mapped.owe(from, from + PAGE as u64);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Before an exec.
 pub(crate) fn before_exec() {
     // What fails stays announced.
@@ -132,6 +153,7 @@ pub(crate) fn leave() {
         table.seal(index, start, end);
     }
     let _ = table.follow_kept(usize::MAX, |_| true);
+    table.open_held();
     core::mem::take(&mut table.files).into_iter().for_each(Followed::leave);
     super::fault::notice_no_more();
     // A thread that stores now waits for the lock until the process is gone.

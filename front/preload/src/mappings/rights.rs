@@ -137,6 +137,18 @@ impl Mapping {
         Ok(())
     }
 
+    /// Makes the granules writable again that have the right to store, as far as they lie in `start..end`, after all of it was protected.
+    pub(super) fn open_given(&self, start: usize, end: usize) {
+        let Some(rights) = &self.rights else { return };
+        for (from, to) in rights.given.iter().map(|&index| self.granule(index, rights.granule_bytes)) {
+            let (from, to) = (from.max(start), to.min(end));
+            if from < to {
+                // What the kernel does not split stays kept out, and is a fault of the program's.
+                let _ = protect(from, to, self.protection);
+            }
+        }
+    }
+
     /// Takes the right to store back from all granules that touch `start..end`, except those that are
     /// lent. Returns the addresses of all these granules, also of the lent ones: they may have been
     /// stored to. More granules than asked for may have to give the right back.
