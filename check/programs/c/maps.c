@@ -142,6 +142,24 @@ static void advice_to_oneself(const char *directory)
     close(fd);
 }
 
+/* A mapping that is refused over one of a file whose holes get space as they are stored to: stores go on as before. */
+static void refused_over(const char *directory)
+{
+    int fd = make_in(directory, "wide", "", 0), none = open("/", O_RDONLY | O_DIRECTORY);
+    MUST(ftruncate(fd, 128 << 20) == 0);
+    volatile unsigned char *map = mmap(NULL, 128 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    MUST(map != MAP_FAILED);
+    map[0] = map[5 << 20] = 1;
+    printf("over it: %d", mmap((void *)map, page, PROT_READ, MAP_SHARED | MAP_FIXED, -1, 0) == MAP_FAILED);
+    printf(" %d\n", mmap((void *)map, page, PROT_READ, MAP_SHARED | MAP_FIXED, none, 0) == MAP_FAILED);
+    if (!on_array())
+        /* A kernel may have unmapped what it then did not map. */
+        MUST(mmap((void *)map, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == map);
+    map[0] = map[5 << 20] = map[page] = 2;
+    printf("stored: %d %d %d\n", map[0], map[page], map[5 << 20]);
+    MUST(munmap((void *)map, 128 << 20) == 0 && ftruncate(fd, 0) == 0 && close(fd) == 0 && close(none) == 0);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -160,5 +178,6 @@ int main(int argc, char **argv)
     shared_writes(path);
     given_back(argv[1]);
     advice_to_oneself(argv[1]);
+    refused_over(argv[1]);
     return 0;
 }

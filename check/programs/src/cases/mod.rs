@@ -92,7 +92,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 62] = [
+pub(crate) const CASES: [Case; 65] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -149,6 +149,13 @@ pub(crate) const CASES: [Case; 62] = [
     program("roots", &[("PROGRAM", "roots")], 2),
     program("sockets", &[("PROGRAM", "sockets")], 2),
     program("limits", &[("PROGRAM", "limits")], 2),
+    // strace shows calls that the kernel refuses for want of a descriptor, and counts them.
+    Case {
+        traceable: false,
+        shapes: &[Shape::RAID1, Shape::RAID5, Shape::RAID6],
+        ..program("short", &[("PROGRAM", "short")], 12)
+    },
+    Case { traceable: false, ..program("fenced", &[("PROGRAM", "fenced")], 1) },
     program("holes", &[("PROGRAM", "holes")], 2),
     program("listing", &[("PROGRAM", "listing")], 3),
     program("spawn", &[("PROGRAM", "spawn")], 1),
@@ -166,6 +173,7 @@ pub(crate) const CASES: [Case; 62] = [
     Case { traceable: false, ..program("sends", &[("PROGRAM", "sends")], 2) },
     program("maps", &[("PROGRAM", "maps")], 1),
     program("memory", &[("PROGRAM", "memory")], 5),
+    Case { shapes: &[Shape::RAID5], uncounted: MAPPED, ..program("robust-tracked", &[("PROGRAM", "robust")], 20) },
     Case { uncounted: MAPPED, ..program("robust", &[("PROGRAM", "robust"), ("CXLRAID_MAP_TRACKING", "protect")], 20) },
     Case { uncounted: WATCHED, ..program("watches", &[("PROGRAM", "watches")], 20) },
     program("readers", &[("PROGRAM", "readers")], 2),
