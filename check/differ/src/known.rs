@@ -853,7 +853,8 @@ const DEEP: [fn() -> Vec<Step>; 1] = [
     // No socket listens at a file.
     || {
         let address = |bytes| vec![Number(12), Argument::Address("u", "./f0".to_owned(), Place::Good), Number(bytes)];
-        vec![call("connect", address(3)), call("connect", address(110))]
+        let above = vec![Number(12), Argument::Address("u", "..".to_owned(), Place::Good), Number(110)];
+        vec![call("connect", address(3)), call("connect", address(110)), call("connect", above)]
     },
 ];
 

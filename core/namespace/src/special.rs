@@ -68,7 +68,13 @@ impl Namespace {
             }
             let target = Target::new(path, found, false);
             let at = target.on(&on)?;
-            Ok((short(host, &at, longest)?, at.into_directory()))
+            let path = at.path();
+            if path.len() <= longest {
+                return Ok((path, at.into_directory()));
+            }
+            // A name too long for an address, beside any directory: what has it is named by a descriptor.
+            let named = Raised::new(target.open(&on, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)?;
+            Ok((link(named.as_raw_fd()), Some(named)))
         })
     }
 
