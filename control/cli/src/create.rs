@@ -152,7 +152,7 @@ mod tests {
             let config = journal::with_place(&config, &journal_place(path(journal).as_os_str()).unwrap()).unwrap();
             let new = NewName::begin(&name, path("config/arrays/db.toml"), false).unwrap();
             fs::remove_dir_all(path("config")).unwrap();
-            let line = make(&config, &source, new, spec.clone()).unwrap_err().to_string();
+            let line = make(&config, &source, new, spec.clone(), &[]).unwrap_err().to_string();
             assert!(line.contains("db.toml: cannot be written: "), "{line}");
             members.iter().for_each(|member| assert_eq!(fs::read_dir(member).unwrap().count(), 0));
         }
