@@ -39,7 +39,7 @@ const PROGRAMS: [fn() -> Vec<Step>; 77] = [
     // Names that are `.` or `..` are refused before all else, also with flags that a file system lacks.
     || {
         let rename = |from: &str, to: &str, flags: i64| {
-            call("renameat2-whiteout", vec![Number(-100), path(from), Number(-100), path(to), Number(flags)])
+            call("renameat2", vec![Number(-100), path(from), Number(-100), path(to), Number(flags)])
         };
         let names = [
             ("d1/new", "s2/."),

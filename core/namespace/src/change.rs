@@ -144,12 +144,14 @@ impl Namespace {
         let served = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
         if flags.bits() & !served.bits() != 0 {
             // A file system that lacks a flag (RENAME_WHITEOUT) refuses it after it has looked at the names. Names that are `.` or `..` the kernel refuses before, whatever the flags.
-            if is_dots(from.relative()) || is_dots(to.relative()) {
+            if [from, to].iter().any(|target| is_dots(without_slashes(target.relative()))) {
                 return self.asking_first(|on| renamed(&from.on(on)?, &to.on(on)?, flags & served));
             }
             return Err(match (source, replaced) {
                 (None, _) => OsError::NOENT,
                 (_, Some(_)) if flags.contains(RenameFlags::NOREPLACE) => OsError::EXIST,
+                (Some(source), Some(replaced)) if is_directory(&source) && !is_directory(&replaced) => OsError::NOTDIR,
+                (Some(source), Some(replaced)) if !is_directory(&source) && is_directory(&replaced) => OsError::ISDIR,
                 _ => OsError::INVAL,
             });
         }
@@ -432,6 +434,10 @@ struct LastName {
     name: Name,
     /// Its backing files, if other processes keep them open.
     kept: Vec<OwnedFd>,
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 fn is_file(stat: Option<Stat>) -> bool {
