@@ -59,7 +59,7 @@ pub(crate) const fn number_of(key: u64) -> u64 {
 /// In a pending time: somebody was told it, so that it must not become a later one.
 const TOLD: u64 = 1 << 63;
 /// The longest that the kernel's coarse clock stands still.
-const TICK_NS: u64 = 10_000_000;
+pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// A time without the bit [`TOLD`].
 const fn pending(ns: u64) -> u64 {

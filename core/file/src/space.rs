@@ -404,6 +404,12 @@ fn would_lose_set_id(backing: &Backing, stat: &Stat) -> bool {
     stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
 }
 
+/// Whether a file was modified in this moment.
+fn is_of_this_moment(stat: &Stat) -> bool {
+    let modified_ns = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+    (i128::from(sys::clock::realtime_coarse_ns()) - modified_ns).abs() <= 2 * i128::from(crate::inode::TICK_NS)
+}
+
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
 pub(crate) fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
     cut_looked_at(backing, &fstat(backing.fd())?, bytes, present)
@@ -422,7 +428,8 @@ fn cut_looked_at(backing: &Backing, stat: &Stat, bytes: u64, present: Option<&Mo
     }
     // For who is not its owner the file was modified when it was closed.
     let before = Modification::new(Some(Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 }));
-    present.unwrap_or(&before).set(backing);
+    // A program may have set another time since this close has set the present one (utimensat(2) by another process, or before a mount has released the file): that time stays.
+    present.filter(|_| is_of_this_moment(stat)).unwrap_or(&before).set(backing);
     Ok(())
 }
 
