@@ -347,8 +347,7 @@ fn assemble(arguments: &Assemble) -> Result<Exit, Failure> {
         return Err(Failure::new(thing, "is in use", "end its programs first"));
     }
     let config = inspect::config(&source)?;
-    let member = std::path::absolute(&arguments.prefer).unwrap_or_else(|_| arguments.prefer.clone());
-    let member = member.components().collect::<PathBuf>().into_os_string().into_encoded_bytes();
+    let member = crate::spec::absolute(&arguments.prefer).into_os_string().into_encoded_bytes();
     if !config.mounts.contains(&member) {
         return Err(Failure::new(arguments.prefer.display(), "not a member of the array", "'cxlraid status' lists its members"));
     }

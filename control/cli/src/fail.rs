@@ -3,14 +3,10 @@
 //! `fail` does what the failure of a member does, but in order, as mdadm's --fail: what a crash or dead processes left half done and what was stored through mappings is made good with the member's help, then every process serves from the others, and
 //! the superblocks say that the member has failed. `remove` then empties its place, as mdadm's --remove: only of a member that is out.
 
-use crate::{events, failure::Failure, files::ArrayFiles, inspect, spec::Source};
+use crate::{events, failure::Failure, files::ArrayFiles, inspect, member, spec::Source};
 use array::{Array, events::EventKind};
 use format::Attribute;
-use std::{
-    io,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
-};
+use std::{io, path::Path};
 use sys::OsError;
 use units::{MemberSet, Shown, Slot};
 
@@ -82,11 +78,7 @@ pub(crate) fn remove(source: &Source, thing: &str, member: &Path) -> Result<Stri
 
 fn attach(source: &Source, thing: &str, member: &Path) -> Result<(ArrayFiles, Slot), Failure> {
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
-    let path = std::path::absolute(member).unwrap_or_else(|_| member.to_owned());
-    let path: PathBuf = path.components().collect();
-    let found = array.members().iter().find(|found| found.path == path.as_os_str().as_bytes()).map(|found| found.slot);
-    let slot =
-        found.ok_or_else(|| Failure::new(member.display(), "not a member of the array", "'cxlraid status' lists its members"));
+    let slot = member::slot_of(&array, member);
     // Whatever is wrong with the path, the array is left as by any other program.
     let tell = events::begin(source, thing, array.uuid());
     let files = ArrayFiles::open(array.telling(tell))?;

@@ -5,7 +5,7 @@ use crate::{
     commands::called,
     failure::{Exit, Failure},
     inspect,
-    spec::Source,
+    spec::{Source, absolute},
 };
 use array::Array;
 use layout::Level;
@@ -33,7 +33,7 @@ pub(crate) fn member(source: &Source, command: &Command) -> Result<String, Failu
 /// The places of members that are to be written mostly, among the members of an array that is to be made.
 pub(crate) fn slots_among(members: &[PathBuf], wanted: &[PathBuf], level: Level) -> Result<Vec<Slot>, Failure> {
     let place = |path: &PathBuf| {
-        let found = members.iter().position(|member| whole(member) == whole(path));
+        let found = members.iter().position(|member| absolute(member) == absolute(path));
         found.ok_or_else(|| not_among(path, "name one of the members that are given").with_exit(Exit::Usage))
     };
     if !wanted.is_empty() {
@@ -53,24 +53,20 @@ fn set(array: &Array, thing: &str, slot: Slot, is_so: bool) -> Result<(), Failur
 
 /// Refuses what only levels that keep copies can do.
 fn require_copies(thing: &str, level: Level) -> Result<(), Failure> {
-    if matches!(level, Level::Raid1 | Level::Raid01 | Level::Raid10) {
+    if level.keeps_copies() {
         return Ok(());
     }
     let what = format!("RAID {level} keeps no copies to read from instead");
     Err(Failure::new(thing, what, "levels 1, 01 and 10 have members that are written mostly").with_exit(Exit::Usage))
 }
 
-fn slot_of(array: &Array, path: &Path) -> Result<Slot, Failure> {
-    let wanted = whole(path);
+/// The place in the array of the member at a path.
+pub(crate) fn slot_of(array: &Array, path: &Path) -> Result<Slot, Failure> {
+    let wanted = absolute(path);
     let found = array.members().iter().find(|member| member.path == wanted.as_os_str().as_bytes());
     found.map_or_else(|| Err(not_among(path, "'cxlraid status' lists its members")), |member| Ok(member.slot))
 }
 
 fn not_among(path: &Path, todo: &str) -> Failure {
     Failure::new(path.display(), "not a member of the array", todo)
-}
-
-/// The absolute path without needless slashes and dots, as members are recorded.
-fn whole(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components().collect()
 }

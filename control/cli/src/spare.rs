@@ -10,7 +10,7 @@ use crate::{
     rebuild::{self, Begin},
     registry::{NamedArray, Registry},
     runtime,
-    spec::{ArraySpec, Source},
+    spec::{ArraySpec, Source, absolute},
     view::{SpareState, SpareView, bytes_text},
 };
 use array::{AttachError, Standing};
@@ -119,10 +119,6 @@ fn begun_for(spare: &Path, uuid: &str) -> Option<Slot> {
         Found::Member(own) if own.array_uuid.to_string() == uuid => Some(own.slot),
         _ => None,
     }
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components().collect()
 }
 
 /// Refuses a directory in which no member could be made.

@@ -171,6 +171,11 @@ fn joined(paths: &[PathBuf]) -> OsString {
     paths.join(":".as_ref())
 }
 
+/// The absolute path of a member as it is recorded: without `.`, repeated or trailing slashes.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    normal(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+}
+
 /// `path` without `.`, repeated or trailing slashes. `..` stays, and is refused by [`check_path`].
 fn normal(path: &Path) -> PathBuf {
     path.components().collect()

@@ -24,7 +24,7 @@ pub(crate) struct MemberView {
     pub(crate) event_count: Option<u64>,
     /// What a store needs to survive power loss, such as "volatile".
     pub(crate) persistence: Option<String>,
-    /// Whether it is read from only where no other member has a copy.
+    /// Whether the member is read from only where no other member has a copy of the bytes.
     pub(crate) write_mostly: bool,
     /// Of the member's file system.
     pub(crate) bytes_total: Option<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct MemberView {
 }
 
 impl MemberView {
-    /// Behind the member's state: how it is used, if not as others.
+    /// Returns what stands behind the member's state: that the member is written mostly, or nothing.
     const fn mostly_text(&self) -> &'static str {
         if self.write_mostly { ", write-mostly" } else { "" }
     }

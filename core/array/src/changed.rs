@@ -609,6 +609,19 @@ mod tests {
     }
 
     #[test]
+    fn the_tables_lie_where_programs_map_nothing_by_address() {
+        let (home, _config, array) = left_in_order("placed");
+        for slot in 0..2 {
+            let file = home.path(std::format!("m{slot}/.cxlraid/changed"));
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let line = maps.lines().find(|line| line.ends_with(file.to_str().unwrap())).unwrap();
+            let start = usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
+            assert!(sys::place::PART.contains(&start), "{line}");
+        }
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
     fn a_mark_that_is_lost_or_damaged_counts_as_set() {
         let (home, _config, array) = left_in_order("damaged");
         let marks = || array.changed_without(2).unwrap();

@@ -215,7 +215,7 @@ pub const fn has_failed(error: OsError) -> bool {
     matches!(error, OsError::IO | OsError::UCLEAN | OsError::SHUTDOWN | OsError::STALE | OsError::NOMEDIUM)
 }
 
-/// Whether an error of a call on a member speaks of the process that made the call: of its rights, of a sandbox that it is in (seccomp(2), landlock(7)), or of a limit that it
+/// Tells whether an error of a call on a member speaks of the process that made the call: of its rights, of a sandbox that it is in (seccomp(2), landlock(7)), or of a limit that it
 /// has reached. No member is taken out for it.
 #[must_use]
 pub const fn is_of_process(error: OsError) -> bool {
@@ -235,7 +235,7 @@ pub const fn is_of_process(error: OsError) -> bool {
     )
 }
 
-/// Whether an error says that there is no space for what is to be stored, on the file system or within a quota or limit.
+/// Tells whether an error says that there is no space for what is to be stored, on the file system or within a quota or limit.
 #[must_use]
 pub const fn is_no_space(error: OsError) -> bool {
     matches!(error, OsError::NOSPC | OsError::DQUOT | OsError::FBIG)

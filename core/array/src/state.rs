@@ -134,6 +134,19 @@ impl Array {
         if has_failed(error) { self.fail_for(slot, || Some(describe(error))) } else { self.do_without(slot, error) }
     }
 
+    /// Judges by the result of a call on a member: a member whose call has failed goes out. What speaks of the process that made the call
+    /// ([`crate::is_of_process`]) is handed on, and no member goes out for it.
+    ///
+    /// # Errors
+    /// The error of the call, if it speaks of the process; `IO` if the member cannot be spared.
+    pub fn after_call(&self, slot: Slot, result: Result<(), OsError>) -> Result<(), OsError> {
+        match result {
+            Err(error) if crate::is_of_process(error) => Err(error),
+            Err(_) => self.fail_member(slot),
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// Whether the array can be changed without the members in `out`, which are stale for good then: also what a member that is being
     /// rebuilt needs to be whole can be done without them.
     #[must_use]

@@ -181,11 +181,7 @@ impl InodeTable {
             let store = || {
                 if may_be_same { self.store_bytes(slot, number, &bytes) } else { self.store_instead(slot, number, &bytes) }
             };
-            match room.and_then(|()| store()) {
-                Ok(()) => {}
-                Err(error) if array::is_of_process(error) => return Err(error),
-                Err(_) => array.fail_member(slot)?,
-            }
+            array.after_call(slot, room.and_then(|()| store()))?;
         }
         mended.iter().for_each(|slot| self.tell_mend(array, slot));
         Ok(())

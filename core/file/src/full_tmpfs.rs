@@ -52,8 +52,8 @@ impl Inode {
                 // The file's owner has made the backing file shorter.
                 Ok(_) if self.leave_out_if_cut(slot).map_err(IoFault::Os)? => {}
                 // The backing file is too short, or its file system has failed: the rest is read without this member.
-                Err(error) if array::is_of_process(error) => return Err(IoFault::Os(error)),
-                Ok(_) | Err(_) => self.files.array().fail_member(slot).map_err(IoFault::Os)?,
+                Ok(_) => self.files.array().fail_member(slot).map_err(IoFault::Os)?,
+                Err(error) => self.files.array().after_call(slot, Err(error)).map_err(IoFault::Os)?,
             }
         }
         Ok(())

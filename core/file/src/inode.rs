@@ -315,11 +315,8 @@ impl Inode {
         let size = self.geometry.member_bytes(self.size());
         for (slot, backing) in self.in_use() {
             let kept = backing.domain() != PersistenceDomain::Volatile;
-            match backing.persist(0, size).and_then(|()| if kept { retry_on_intr(|| fsync(backing.fd())) } else { Ok(()) }) {
-                Ok(()) => {}
-                Err(error) if array::is_of_process(error) => return Err(error),
-                Err(_) => self.files.array().fail_member(slot)?,
-            }
+            let commit = || if kept { retry_on_intr(|| fsync(backing.fd())) } else { Ok(()) };
+            self.files.array().after_call(slot, backing.persist(0, size).and_then(|()| commit()))?;
         }
         self.files.array().before_change()?;
         self.files.table().persist(self.files.array(), self.number)

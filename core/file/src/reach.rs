@@ -36,9 +36,8 @@ impl InodeTable {
         for slot in array.in_use().iter() {
             let found = match self.run_on(slot, first) {
                 Ok(found) => found,
-                Err(error) if array::is_of_process(error) => return Err(error),
-                Err(_) => {
-                    array.fail_member(slot)?;
+                Err(error) => {
+                    array.after_call(slot, Err(error))?;
                     continue;
                 }
             };
@@ -77,8 +76,7 @@ impl InodeTable {
         for slot in array.in_use().iter() {
             match self.count(slot) {
                 Ok(count) => reach = reach.max(inode_record_offset(count + 1)),
-                Err(error) if array::is_of_process(error) => return Err(error),
-                Err(_) => array.fail_member(slot)?,
+                Err(error) => array.after_call(slot, Err(error))?,
             }
         }
         for slot in array.in_use().iter() {
@@ -90,11 +88,8 @@ impl InodeTable {
                 // The kernel would kill a program that exceeds its limit on file sizes.
                 return Err(OsError::FBIG);
             }
-            match self.member(slot).map(|table| table.set_len(reach)) {
-                Some(Ok(())) => {}
-                Some(Err(error)) if array::is_of_process(error) => return Err(error),
-                Some(Err(_)) | None => array.fail_member(slot)?,
-            }
+            let lengthened = self.member(slot).map_or(Err(OsError::NODEV), |table| table.set_len(reach));
+            array.after_call(slot, lengthened)?;
         }
         Ok(())
     }

@@ -166,7 +166,8 @@ impl Inode {
     /// The size lock is held. Zeros the rest of the last stripe, so that its parity counts zeros, and gives the space behind it back.
     fn cut(&self, size: u64, new: u64) -> Result<(), OsError> {
         let shared = self.shared();
-        // What mappings show is cut, too. A process that may not open that (it has given up the rights by which it opened the file) cuts nothing: the bytes would be shown again when the file grows.
+        // The shared copy, which mappings show, is cut as well. A process that may not open the copy, because it has given up the rights by which it opened the file, cuts nothing: the copy would show
+        // the bytes again when the file grows.
         self.copy()?;
         let held = self.lock_stripes(Blocks::ALL)?;
         // A mapping may have stored behind the end, in the last page.
@@ -404,7 +405,7 @@ fn would_lose_set_id(backing: &Backing, stat: &Stat) -> bool {
     stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
 }
 
-/// Whether a file was modified in this moment.
+/// Tells whether a file was modified in this moment.
 fn is_of_this_moment(stat: &Stat) -> bool {
     let modified_ns = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
     (i128::from(sys::clock::realtime_coarse_ns()) - modified_ns).abs() <= 2 * i128::from(crate::inode::TICK_NS)
@@ -449,4 +450,34 @@ fn extend_durably(backing: &Backing, bytes: u64) -> Result<(), OsError> {
 fn with_advance(wanted: u64) -> u64 {
     let generous = wanted + (wanted / 2).min(ADVANCE_BYTES_MAX);
     if generous < HUGE_PAGE_BYTES { generous } else { generous.next_multiple_of(HUGE_PAGE_BYTES) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dax::{Access, PersistenceDomain};
+    use std::os::unix::fs::MetadataExt as _;
+
+    /// A close cuts a backing file and gives it the present time; a program has set the time `set` in between, if there is one. Returns the times of modification and of change.
+    fn times_after_cut(name: &str, set: Option<i64>) -> [(i64, i64); 2] {
+        let path = std::env::temp_dir().join(std::format!("cxlraid-{name}-{}", std::process::id()));
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        file.set_len(10_000).unwrap();
+        if let Some(seconds) = set {
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds as u64)).unwrap();
+        }
+        let backing = Backing::new(file.into(), Access::ReadWrite, PersistenceDomain::Volatile);
+        cut_unnoticed(&backing, 5000, Some(&Modification::new(None))).unwrap();
+        let data = std::fs::metadata(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(data.len(), 5000);
+        [(data.mtime(), data.mtime_nsec()), (data.ctime(), data.ctime_nsec())]
+    }
+
+    #[test]
+    fn a_close_keeps_the_time_that_a_program_has_set_meanwhile() {
+        let [modified, changed] = times_after_cut("closed", None);
+        assert_eq!(modified, changed, "written and closed");
+        assert_eq!(times_after_cut("set", Some(2_000_000))[0], (2_000_000, 0));
+    }
 }

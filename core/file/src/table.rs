@@ -401,7 +401,7 @@ impl InodeTable {
     pub(crate) fn persist_all(&self, array: &Array) -> Result<(), OsError> {
         for slot in array.in_use().iter() {
             let Some(table) = self.members[slot].as_ref() else { continue };
-            after_sync(array, slot, table.bytes().and_then(|bytes| table.persist(0, bytes)))?;
+            array.after_call(slot, table.bytes().and_then(|bytes| table.persist(0, bytes)))?;
         }
         Ok(())
     }
@@ -416,18 +416,9 @@ impl InodeTable {
     pub(crate) fn persist_note(&self, array: &Array, number: u64) -> Result<(), OsError> {
         for slot in array.in_use().iter() {
             let Some(table) = self.members[slot].as_ref() else { continue };
-            after_sync(array, slot, table.persist(inode_record_offset(number), INODE_RECORD_BYTES as u64))?;
+            array.after_call(slot, table.persist(inode_record_offset(number), INODE_RECORD_BYTES as u64))?;
         }
         Ok(())
-    }
-}
-
-/// What follows from the result of a call that makes bytes of a member durable: a member that cannot goes out. An error that speaks of this process is the result.
-fn after_sync(array: &Array, slot: Slot, synced: Result<(), OsError>) -> Result<(), OsError> {
-    match synced {
-        Err(error) if array::is_of_process(error) => Err(error),
-        Err(_) => array.fail_member(slot),
-        Ok(()) => Ok(()),
     }
 }
 

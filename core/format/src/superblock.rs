@@ -510,7 +510,7 @@ impl MemberEntry {
     /// In [`Self::flags`]: the member is read from only where no other member has a copy of the bytes (mdadm(8), --write-mostly).
     pub const WRITE_MOSTLY: u8 = 1;
 
-    /// Whether the member is read from only where no other member has a copy of the bytes.
+    /// Tells whether the member is read from only where no other member has a copy of the bytes.
     #[must_use]
     pub const fn is_write_mostly(&self) -> bool {
         self.flags & Self::WRITE_MOSTLY != 0

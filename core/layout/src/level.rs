@@ -75,6 +75,12 @@ impl Level {
         }
     }
 
+    /// Whether every byte lies on more than one member as it is.
+    #[must_use]
+    pub const fn keeps_copies(self) -> bool {
+        self.parity_count() == 0 && self.failures_max(2) > 0
+    }
+
     /// Whether the level cuts files into chunks.
     #[must_use]
     pub const fn has_chunks(self) -> bool {

@@ -83,7 +83,7 @@ impl Namespace {
                 drop(file);
                 self.files.discard_idle();
                 let remove = |on: &On| on.remove(&target, AtFlags::empty());
-                // What cannot be taken away on every member is left unfinished, and not undone.
+                // Where a member does not let the file be taken away, the removal is left unfinished, and the other members do not get the file back.
                 let record = NameRecord { replaced: Some(attribute), ..change(NameKind::Unlink, &target.path, Some(attribute)) };
                 let _ = self.logged(record, || {
                     self.everywhere(&[&target.path], remove, None)?;
@@ -131,7 +131,7 @@ impl Namespace {
                     let fd = make_one(on)?;
                     let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| self.bind(on.slot, &fd, attribute));
                     hold(on.slot, Some(fd));
-                    // On the first member nobody else would take it away.
+                    // The members before this one undo the change by themselves; this one has the file and is not among them.
                     if result.is_err() && take_back(on).is_err_and(is_shortage) {
                         self.array().runtime().names_are_unfinished();
                     }

@@ -154,11 +154,7 @@ impl Namespace {
     /// Makes everything the members' file systems hold durable.
     pub(crate) fn sync_members(&self) -> Result<()> {
         for slot in self.array().in_use().iter().filter(|&slot| self.is_durable(slot)) {
-            match syncfs(self.root(slot)?) {
-                Ok(()) => {}
-                Err(error) if array::is_of_process(error) => return Err(error),
-                Err(_) => self.array().fail_member(slot)?,
-            }
+            self.array().after_call(slot, syncfs(self.root(slot)?))?;
         }
         Ok(())
     }

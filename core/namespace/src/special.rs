@@ -72,7 +72,7 @@ impl Namespace {
             if path.len() <= longest {
                 return Ok((path, at.into_directory()));
             }
-            // A name too long for an address, beside any directory: what has it is named by a descriptor.
+            // The name alone is too long for an address. So the kernel is given a descriptor of what has the name.
             let named = Raised::new(target.open(&on, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)?;
             Ok((link(named.as_raw_fd()), Some(named)))
         })

@@ -10,7 +10,7 @@ use crate::{
 use Argument::{Memory, Number, Path};
 
 pub(super) fn named(name: &str) -> &'static Call {
-    CALLS.iter().find(|call| call.name == name).unwrap_or(&CALLS[0])
+    CALLS.iter().find(|call| call.name == name).unwrap_or_else(|| panic!("{name}: no call of the table"))
 }
 
 pub(super) fn call(name: &str, arguments: Vec<Argument>) -> Step {

@@ -129,10 +129,10 @@ fn is_believed(stat: &Stat, access: Access) -> bool {
 }
 
 impl super::Runtime {
-    /// The device number of the file system that the segment's file lies on.
+    /// Returns the device number of the file system that the segment's file lies on.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The function returns what fstat(2) says.
     pub fn device(&self) -> Result<u64> {
         fs::fstat(&self.file).map(|stat| stat.st_dev)
     }

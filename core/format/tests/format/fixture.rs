@@ -97,7 +97,7 @@ pub(crate) fn superblocks_1_4() -> [Superblock; 2] {
     [first, second]
 }
 
-/// The same with what version 1.5 added: members 1 and 3 are written mostly, and member 3 has a bit of a later version.
+/// Returns the superblocks of version 1.4 with what version 1.5 added: members 1 and 3 are written mostly, and member 3 has a bit of a later version.
 pub(crate) fn superblocks_1_5() -> [Superblock; 2] {
     superblocks_1_4().map(|mut superblock| {
         superblock.members[1].flags = MemberEntry::WRITE_MOSTLY;

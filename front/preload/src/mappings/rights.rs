@@ -143,7 +143,7 @@ impl Mapping {
         for (from, to) in rights.given.iter().map(|&index| self.granule(index, rights.granule_bytes)) {
             let (from, to) = (from.max(start), to.min(end));
             if from < to {
-                // What the kernel does not split stays kept out, and is a fault of the program's.
+                // Where the kernel refuses to split the mapping, the granule stays protected, and a store to it is answered as a fault of the program's.
                 let _ = protect(from, to, self.protection);
             }
         }
