@@ -174,7 +174,7 @@ impl Namespace {
     /// sandbox tells them apart (landlock(7) knows directories by their inodes). This process then leaves it to others to finish what it could not.
     fn is_sandboxed(&self, slot: Slot, names: &[&[u8]], error: OsError) -> bool {
         let rights = |slot: Slot, path: &[u8]| -> Result<[u32; 3]> {
-            let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
+            let at = Located::below(self.root(slot)?.as_fd(), path.strip_prefix(b"/").unwrap_or(path))?;
             let stat = fstat(at.directory())?;
             Ok([stat.st_uid, stat.st_gid, stat.st_mode])
         };
