@@ -6,6 +6,7 @@
 
 use super::{Anchored, CLAIMED, Claim, Claimed, Description, Table};
 use crate::process::{is_guest, may_be_guest, shares_tables};
+use crate::thread::word;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{__NR_fcntl, F_GETFD, F_SETFD, FD_CLOEXEC};
 use sys::RawFd;
@@ -79,10 +80,14 @@ impl<N: Anchored + 'static> Table<N> {
         self.end_claiming();
     }
 
-    /// Waits while a thread is about to execute a program that must not inherit an anchor. That thread may not have seen `descriptor`, so its exec is to
-    /// close it.
+    /// Waits while another thread is about to execute a program that must not inherit an anchor. That thread may not have seen `descriptor`, so its exec is to
+    /// close it. A thread that is about to execute a program itself does not wait: it finds numbers that the table does not have yet
+    /// ([`Table::discovers`]) while it looks at all of them for its exec, and would wait for itself.
     #[cold]
     pub(super) fn wait_for_execs(&self, descriptor: RawFd) {
+        if word(word::EXECUTING).load(Ordering::Relaxed) != 0 {
+            return;
+        }
         while self.executing.load(Ordering::SeqCst) != 0 {
             let flags = marks_of(descriptor);
             let meaning = || self.slot(descriptor).map(|slot| slot.load(Ordering::SeqCst).map_addr(|address| address & !CLAIMED));
@@ -119,6 +124,20 @@ mod tests {
         }
         fn share(_: RawFd, _: &Use<'static, Self>) {}
         fn leave(&self) {}
+    }
+
+    #[test]
+    fn who_executes_does_not_wait_for_itself() {
+        let table: &'static Table<Node> = std::boxed::Box::leak(std::boxed::Box::new(Table::new()));
+        let number = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+        let executing = std::thread::spawn(move || {
+            table.begin_exec();
+            word(word::EXECUTING).store(1, Ordering::Relaxed);
+            table.wait_for_execs(number);
+            table.end_exec();
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(executing.is_finished(), "the thread waits for its own exec");
     }
 
     #[test]
