@@ -46,12 +46,12 @@ fn assert_fits(bench: &Bench, what: &str) {
     if scrubbed.status.success() {
         return;
     }
-    let told = format!("{}{}", out(&scrubbed), err(&scrubbed));
+    let told = format!("{}: {}{}", scrubbed.status, out(&scrubbed), err(&scrubbed));
     let is_time = |line: &&str| line.contains(": was modified at another time on ");
     let findings = told.lines().filter(|line| line.starts_with("/data/"));
     assert!(findings.clone().count() > 0 && findings.clone().all(|line| is_time(&line)), "{what}: {told}");
     let mended = bench.run(&["scrub", "--repair", "db"]);
-    assert!(out(&mended).contains("; made that of the others"), "{what}: {}{}", out(&mended), err(&mended));
+    assert!(out(&mended).contains("; made that of the others"), "{what}: {told}, then {}{}", out(&mended), err(&mended));
     let scrubbed = bench.run(&["scrub", "db"]);
     assert!(scrubbed.status.success(), "{what}: {}{}", out(&scrubbed), err(&scrubbed));
 }

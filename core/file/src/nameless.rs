@@ -102,6 +102,12 @@ impl Files {
         self.shared_if_open(attribute).is_some()
     }
 
+    /// Whether any process has the file open. A close that gives back the file's space just now has ended when this returns.
+    #[must_use]
+    pub fn is_open_after_closes(&self, attribute: Attribute) -> bool {
+        self.array().runtime().with_open_files(|_| self.is_open(attribute))
+    }
+
     /// Whether the file has no name though it is open.
     #[must_use]
     pub fn is_nameless(&self, attribute: Attribute) -> bool {

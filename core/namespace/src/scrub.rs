@@ -33,7 +33,7 @@ use units::{MemberSet, Slot};
 const BATCH_COUNT: usize = 16;
 /// Members make the same change one after the other, so the times that they note may be this far apart.
 pub const TIME_TOLERANCE_NS: i128 = 1_000_000_000;
-/// How often a backing file that is too short for the size is looked at again: it may be about to grow.
+/// How often what differs is looked at again: a backing file that is too short for the size may be about to grow, and a close may be giving back space.
 const LOOK_COUNT: u32 = 3;
 
 /// In what a member differs from what counts.
@@ -94,6 +94,19 @@ struct Own {
     slot: Slot,
     item: Option<Item>,
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What members have of a name, and whether a process had the file open before they were looked at or after.
+struct Owns {
+    owns: Vec<Own>,
+    is_open: bool,
+}
+
+/// Of the members that have a name, those that have the same thing there as most: what it is, and what each has.
+struct Alike<'a> {
+    kind: FileType,
+    attribute: Option<Attribute>,
+    members: Vec<(&'a Own, &'a Item)>,
 }
 
 impl Namespace {
@@ -190,7 +203,7 @@ impl Namespace {
 
     /// Does what [`Self::scrub_name`] does. The namespace lock is held.
     fn scrub_held(&self, path: &[u8], repair: bool, found: &mut dyn FnMut(NameMismatch)) -> Result<Option<Scanned>> {
-        let owns = self.array().in_use().iter().map(|slot| self.own_of(slot, path)).collect::<Result<Vec<_>>>()?;
+        let Owns { owns, is_open } = self.owns_of(path)?;
         let is_there = |own: &Own| own.item.is_some();
         if !owns.iter().any(is_there) {
             // The name went since the directory was listed.
@@ -203,26 +216,43 @@ impl Namespace {
         for own in owns.iter().filter(|own| is_there(own) != exists) {
             tell(own.slot, if exists { Difference::Missing } else { Difference::Extra }, is_known, false);
         }
-        let there: Vec<(&Own, &Item)> = owns.iter().filter_map(|own| Some((own, own.item.as_ref()?))).collect();
-        for (slot, difference, is_known) in identities(&there) {
+        for (slot, difference, is_known) in identities(&there(&owns)) {
             tell(slot, difference, is_known, false);
         }
-        let (kind, _) = counting(&there, |(_, item)| item.kind);
-        let (attribute, _) = counting(&there, |(_, item)| item.attribute);
-        let alike: Vec<(&Own, &Item)> =
-            there.iter().copied().filter(|(_, item)| item.kind == kind && item.attribute == attribute).collect();
-        let is_open = attribute.is_some_and(|attribute| self.files().is_open(attribute));
-        for (own, item, difference, reference, is_known) in properties(&alike, is_open) {
+        let Alike { kind, attribute, members } = alike(&owns);
+        for (own, item, difference, reference, is_known) in properties(&members, is_open) {
             let mended = repair && self.equalise_property(path, own.slot, item, reference, &difference).is_ok();
             tell(own.slot, difference, is_known, mended);
         }
         if let Some(attribute) = attribute.filter(|_| kind == FileType::RegularFile) {
-            for slot in self.short(path, attribute, &alike)?.iter() {
+            for slot in self.short(path, attribute, &members)?.iter() {
                 tell(slot, Difference::Short, true, false);
             }
         }
-        let lowest = there.first().map(|(_, item)| Scanned { path: path.to_vec(), kind: item.kind, attribute: item.attribute });
+        let lowest =
+            there(&owns).first().map(|(_, item)| Scanned { path: path.to_vec(), kind: item.kind, attribute: item.attribute });
         Ok(lowest)
+    }
+
+    /// What the members in use have of a name.
+    ///
+    /// Who closes a file last gives back the space that growth took in advance, which changes the file's time, and perhaps its mode, on one member after the other, for an instant, in which the file
+    /// counts as closed. So what differs is looked at again, once such a close has ended.
+    fn owns_of(&self, path: &[u8]) -> Result<Owns> {
+        let mut was_open = false;
+        for look in 0.. {
+            let owns = self.array().in_use().iter().map(|slot| self.own_of(slot, path)).collect::<Result<Vec<_>>>()?;
+            let (attribute, differs, is_open) = {
+                let Alike { attribute, members, .. } = alike(&owns);
+                let is_open = was_open || attribute.is_some_and(|attribute| self.files().is_open(attribute));
+                (attribute, !properties(&members, is_open).is_empty(), is_open)
+            };
+            if !differs || look == LOOK_COUNT {
+                return Ok(Owns { owns, is_open });
+            }
+            was_open = attribute.is_some_and(|attribute| self.files().is_open_after_closes(attribute));
+        }
+        Err(OsError::AGAIN)
     }
 
     fn own_of(&self, slot: Slot, path: &[u8]) -> Result<Own> {
@@ -295,6 +325,22 @@ fn counting<T, V: PartialEq>(owns: &[T], value: impl Fn(&T) -> V) -> (V, bool) {
         Some(own) => (value(own), true),
         None => (value(&owns[0]), false),
     }
+}
+
+/// The members that have a name.
+fn there(owns: &[Own]) -> Vec<(&Own, &Item)> {
+    owns.iter().filter_map(|own| Some((own, own.item.as_ref()?))).collect()
+}
+
+fn alike(owns: &[Own]) -> Alike<'_> {
+    let there = there(owns);
+    if there.is_empty() {
+        return Alike { kind: FileType::Unknown, attribute: None, members: there };
+    }
+    let (kind, _) = counting(&there, |(_, item)| item.kind);
+    let (attribute, _) = counting(&there, |(_, item)| item.attribute);
+    let members = there.into_iter().filter(|(_, item)| item.kind == kind && item.attribute == attribute).collect();
+    Alike { kind, attribute, members }
 }
 
 /// The differences by which members have different things at one name: in kind, file or target.

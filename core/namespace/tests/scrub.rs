@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
-use sys::OsError;
-use sys::rustix::fs::{XattrFlags, lsetxattr};
+use sys::rustix::fs::{Timespec, Timestamps, XattrFlags, lsetxattr};
+use sys::{AsFd, OsError};
 
 fn scrub(namespace: &Namespace, repair: bool) -> Vec<NameMismatch> {
     let mut found = Vec::new();
@@ -162,6 +162,35 @@ fn a_scrub_beside_changes_of_names_sees_nothing_wrong() {
                 assert_eq!(found, [], "{level:?}");
             }
             done.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Who closes a file gives back space, by which the file on one member after the other is modified for an instant.
+#[test]
+fn a_scrub_beside_closes_sees_nothing_wrong() {
+    for (level, members) in [(Level::Raid1, 3), (Level::Raid5, 3)] {
+        let array = filled(level, members);
+        let done = AtomicBool::new(false);
+        let early = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+        let times = Timestamps { last_access: early, last_modification: early };
+        let closes = || {
+            while !done.load(Ordering::Relaxed) {
+                let opened = create(array.namespace, "/data/closed");
+                for at in 0..20 {
+                    write(&opened, at * 9_000, &[1; 9_000]);
+                }
+                array.namespace.futimens(opened.anchor.as_fd(), &opened.node, &times).unwrap();
+                drop(opened);
+                inside(array.namespace.truncate(b"/data/closed", 0));
+                array.namespace.utimens(b"/data/closed", &times, true).unwrap();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(closes);
+            let found: Vec<_> = (0..1500).flat_map(|_| scrub(&array.namespace, false)).collect();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(found, [], "{level:?}");
         });
     }
 }
