@@ -1,5 +1,5 @@
 """Programs use arrays whose runtime segments another process stores random words to, and cuts short: they may fail, but no signal ends them, and they end."""
-import glob, mmap, os, random, shutil, signal, struct, subprocess, sys, time
+import glob, mmap, os, random, shutil, signal, struct, subprocess, sys, time, uuid
 
 library, data, root, rounds = sys.argv[1], sys.argv[2].rstrip('/'), sys.argv[3], int(sys.argv[4])
 SHELL = r'''
@@ -38,9 +38,10 @@ for seed in range(rounds):
     for member in members:
         os.mkdir(member)
     environment = dict(os.environ, LD_PRELOAD=library, CXLRAID_PATHS=data, CXLRAID_MOUNTS=':'.join(members), CXLRAID_LEVEL='15'[seed % 2])
-    before = set(glob.glob('/dev/shm/cxlraid-*'))
     subprocess.run(['touch', data + '/log'], env=environment, stderr=subprocess.DEVNULL)
-    [segment] = [name for name in set(glob.glob('/dev/shm/cxlraid-*')) - before if '-map-' not in name]
+    # The segment is named after the array, whose UUID is at offset 40 of a superblock. Other arrays are made and used at the same time.
+    with open(members[0] + '/.cxlraid/superblock', 'rb') as file:
+        segment = '/dev/shm/cxlraid-' + str(uuid.UUID(bytes=file.read(56)[40:]))
     start = lambda *words: subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     workers = [start('sh', '-c', SHELL, 'sh', data), start('sh', '-c', SHELL, 'sh', data), start(sys.executable, '-c', PYTHON, data)]
     with open(segment, 'r+b') as file:
