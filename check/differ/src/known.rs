@@ -23,7 +23,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 77] = [
+const PROGRAMS: [fn() -> Vec<Step>; 78] = [
     // A process that may only read a file maps it. On an array with a member missing the mapping shows a copy, whose end must not be made good by who cannot store.
     || {
         let open = call("open", vec![path("@/d0/f0"), Number(0), Number(0)]);
@@ -429,6 +429,23 @@ const PROGRAMS: [fn() -> Vec<Step>; 77] = [
         names(&mut steps);
         steps.push(call("unlink", vec![path("f0")]));
         names(&mut steps);
+        steps
+    },
+    // A symlink of the array leads out of it, and from there another leads back in, through a file: both names are looked at as on one file system.
+    || {
+        let ways = ["d1/out/z", "d1/out/..", "d1/out/../d0/../f1/..", "d1/out"];
+        let mut steps = vec![call("symlink", vec![path("%/hs/x"), path("d1/out")])];
+        for way in ways {
+            for other in ["f2", "%/h0", "%/new", "d1/new"] {
+                steps.extend([[way, other], [other, way]].into_iter().flat_map(|[from, to]| {
+                    [
+                        call("rename", vec![path(from), path(to)]),
+                        link((-100, from), (-100, to), 0),
+                        link((-100, from), (-100, to), 0x400),
+                    ]
+                }));
+            }
+        }
         steps
     },
     // mremap of more than a mapping to a place of its own: what is moved lies within the mapping, or its end is given back and nothing is moved.

@@ -110,7 +110,7 @@ impl Namespace {
         let renamed = self.changing_two(from, to, |from, to| {
             let from = self.target(from)?;
             if let Reached::Host(path) = &from {
-                look_at_directory(path)?;
+                self.look_at_directory_at_host(path)?;
             }
             both(from, self.target(to)?)?.and_then(|(from, to)| {
                 self.refuse_prefix(&from)?;
@@ -135,8 +135,19 @@ impl Namespace {
                 let at = target.on(on)?;
                 statat(at.directory(), c".", AtFlags::empty()).map(|_| ())
             }),
-            Reached::Host(path) => look_at_directory(&path),
+            Reached::Host(path) => self.look_at_directory_at_host(&path),
         })
+    }
+
+    /// Refuses a path of the host whose last component is in nothing that is a directory. A path that leads on into the array is not refused: the caller finds out what is there, since a name
+    /// of the array and one outside it are apart.
+    fn look_at_directory_at_host(&self, path: &[u8]) -> Result<()> {
+        let cut = without_slashes(path).iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let (directory, _) = path.split_at_checked(cut).unwrap_or((path, b""));
+        match openat(CWD, directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            Err(OsError::NOENT | OsError::NOTDIR) if self.entered_from_host(directory, true).is_some() => Ok(()),
+            found => found.map(|_| ()),
+        }
     }
 
     fn rename_targets(&self, from: &Target<'_>, to: &Target<'_>, flags: RenameFlags) -> Result<()> {
@@ -394,12 +405,6 @@ impl Namespace {
         }
         change
     }
-}
-
-/// Refuses a path of the host whose last component is in nothing that is a directory.
-fn look_at_directory(path: &[u8]) -> Result<()> {
-    let cut = without_slashes(path).iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    openat(CWD, &path[..cut], OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map(|_| ())
 }
 
 /// Gives a name of one member another one.

@@ -101,42 +101,45 @@ fn directory_of(path: &[u8]) -> Vec<u8> {
 
 /// What is at a path, in the array or not.
 fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
-    let terminated = [path, b"\0"].concat();
-    let host = |base: RawFd, path: &[u8]| {
-        let mut stat = core::mem::MaybeUninit::<Stat>::uninit();
-        let flags = if follow { 0 } else { AT_SYMLINK_NOFOLLOW as usize };
-        let args = [base as usize, path.as_ptr() as usize, stat.as_mut_ptr() as usize, flags, 0, 0];
-        // SAFETY: the path ends with a NUL, and there is room for what the kernel stores.
-        check(unsafe { syscall(__NR_newfstatat as usize, args) })?;
-        // SAFETY: the kernel has stored all of it.
-        Ok(unsafe { stat.assume_init() })
-    };
     if path.is_empty() {
         return Err(OsError::NOENT);
     }
     match paths::locate_bytes(base, path) {
-        Where::Host => match host(base, &terminated) {
-            // A symlink of the host's may lead into the array.
-            Err(error) if path.starts_with(b"/") && links::is_absence(error) => {
-                let follow = follow || path.ends_with(b"/");
-                let again = array::namespace()?.entered_from_host(without_slashes(path), follow).ok_or(error)?;
-                let found = array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow);
-                // The kernel has come upon an open file without a name any more, which is no directory.
-                let is_nameless = error == OsError::NOTDIR && matches!(found, Err(OsError::NOENT));
-                match if is_nameless { Err(error) } else { found }? {
-                    Reached::Array(stat) if path.ends_with(b"/") && stat.st_mode & S_IFMT != S_IFDIR => Err(OsError::NOTDIR),
-                    Reached::Array(stat) => Ok(stat),
-                    Reached::Host(_) => Err(error),
-                }
-            }
-            found => found,
+        Where::Host => stat_from_host(base, path, follow),
+        Where::Array(asked) => match array::namespace()?.stat(asked.path(), follow)? {
+            Reached::Array(stat) => Ok(stat),
+            // A symlink of the array has led out, to an absolute path.
+            Reached::Host(path) => stat_from_host(AT_FDCWD, &path, follow),
         },
-        Where::Array(asked) => {
-            let found = array::namespace()?.stat(asked.path(), follow)?;
-            match found {
-                Reached::Array(stat) => Ok(stat),
-                Reached::Host(path) => host(AT_FDCWD, &[path.as_slice(), b"\0"].concat()),
-            }
-        }
     }
+}
+
+/// What is at a path that starts on the host. A symlink of the host's may lead from there into the array.
+fn stat_from_host(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
+    let error = match kernel_stat(base, path, follow) {
+        Err(error) if path.starts_with(b"/") && links::is_absence(error) => error,
+        found => return found,
+    };
+    let follow = follow || path.ends_with(b"/");
+    let again = array::namespace()?.entered_from_host(without_slashes(path), follow).ok_or(error)?;
+    let found = array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow);
+    // The kernel has come upon an open file without a name any more, which is no directory.
+    let is_nameless = error == OsError::NOTDIR && matches!(found, Err(OsError::NOENT));
+    match if is_nameless { Err(error) } else { found }? {
+        Reached::Array(stat) if path.ends_with(b"/") && stat.st_mode & S_IFMT != S_IFDIR => Err(OsError::NOTDIR),
+        Reached::Array(stat) => Ok(stat),
+        Reached::Host(_) => Err(error),
+    }
+}
+
+/// What the kernel finds at a path.
+fn kernel_stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
+    let terminated = [path, b"\0"].concat();
+    let mut stat = core::mem::MaybeUninit::<Stat>::uninit();
+    let flags = if follow { 0 } else { AT_SYMLINK_NOFOLLOW as usize };
+    let args = [base as usize, terminated.as_ptr() as usize, stat.as_mut_ptr() as usize, flags, 0, 0];
+    // SAFETY: the path ends with a NUL, and there is room for what the kernel stores.
+    check(unsafe { syscall(__NR_newfstatat as usize, args) })?;
+    // SAFETY: the kernel has stored all of it.
+    Ok(unsafe { stat.assume_init() })
 }
