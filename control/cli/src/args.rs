@@ -1,16 +1,16 @@
-//! The command line, defined once: parsing, `--help`, man pages and shell completions all come from here.
+//! The command line, defined once: parsing, `--help`, man pages and shell completions all come from
+//! here.
 
+mod repair;
+
+pub(crate) use repair::*;
+
+use crate::{helper::Flags, name::ArrayName};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use layout::Level;
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    str::FromStr as _,
-};
+use std::{ffi::OsString, path::PathBuf, str::FromStr as _};
 use units::{ChunkBytes, parse_bytes};
-
-use crate::{helper::Flags, job::Pace, name::ArrayName};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -71,8 +71,9 @@ pub(crate) enum Command {
 
 /// Make an array of member directories and give it a name
 ///
-/// Each member is a directory on a device of its own. The array's files appear to programs below the paths given
-/// with --at; on the members they lie at the same paths. The name is kept in a small TOML file.
+/// Each member is a directory on a device of its own. The array's files appear to programs below
+/// the paths given with --at; on the members they lie at the same paths. The name is kept in a
+/// small TOML file.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -94,12 +95,12 @@ pub(crate) struct Create {
     /// Path below which programs see the array's files; may be given several times
     #[arg(long = "at", value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Make each write atomic, also when a member is lost in the same crash: a file (or the directory for it) on a device of its own, or
-    /// 'internal' for a journal on the members
+    /// Make each write atomic, also when a member is lost in the same crash: a file (or the
+    /// directory for it) on a device of its own, or 'internal' for a journal on the members
     #[arg(long, value_name = "PATH|internal", value_hint = ValueHint::AnyPath)]
     pub(crate) journal: Option<OsString>,
-    /// Read from this member only where no other one has a copy of the bytes, as mdadm's --write-mostly; may be given several times (levels 1,
-    /// 01 and 10)
+    /// Read from this member only where no other one has a copy of the bytes, as mdadm's
+    /// --write-mostly; may be given several times (levels 1, 01 and 10)
     #[arg(long, value_name = "MEMBER", value_hint = ValueHint::DirPath)]
     pub(crate) write_mostly: Vec<PathBuf>,
     #[command(flatten)]
@@ -115,13 +116,15 @@ pub(crate) struct Create {
 /// Whom an array is open to.
 #[derive(Args, Debug, Default)]
 pub(crate) struct AccessOptions {
-    /// The user whom the array belongs to, by name or number [default: you; only root may name another]
+    /// The user whom the array belongs to, by name or number [default: you; only root may name
+    /// another]
     #[arg(long, value_name = "USER")]
     pub(crate) owner: Option<String>,
     /// The group whose members may use the array, by name or number
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
-    /// Who may use it: 0600 its owner, 0660 its group as well, 0666 everybody [default: 0660 with --group, else 0600]
+    /// Who may use it: 0600 its owner, 0660 its group as well, 0666 everybody [default: 0660 with
+    /// --group, else 0600]
     #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Option<u32>,
 }
@@ -135,8 +138,10 @@ impl AccessOptions {
 
 /// Show or change whom an array is open to
 ///
-/// Whoever may use an array is trusted with all of it: its tables are one file for all. Files and directories in it keep owners and modes of their own, which the kernel checks; 'cxlraid run NAME -- chgrp' and
-/// the like change them. Root may use every array. To change it no program may be using the array.
+/// Whoever may use an array is trusted with all of it: its tables are one file for all. Files and
+/// directories in it keep owners and modes of their own, which the kernel checks; 'cxlraid run NAME --
+/// chgrp' and the like change them. Root may use every array. To change it no program may be using
+/// the array.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -152,8 +157,8 @@ pub(crate) struct Access {
 
 /// Run a program that sees the array
 ///
-/// The program and what it starts are ordinary dynamic programs. The exit status is the program's own; 126 or 127 when
-/// it could not be started, as in a shell.
+/// The program and what it starts are ordinary dynamic programs. The exit status is the program's
+/// own; 126 or 127 when it could not be started, as in a shell.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -181,8 +186,9 @@ pub(crate) struct Info {
 
 /// Say whether arrays are healthy; exit status 3 when one is degraded
 ///
-/// Without a name: the array of the environment if there is one, else every named array. While programs have files of the array in memory mappings, how
-/// many, in which units what is stored through these is followed, and how much shared memory the copies take that some of them show.
+/// Without a name: the array of the environment if there is one, else every named array. While
+/// programs have files of the array in memory mappings, how many, in which units what is stored
+/// through these is followed, and how much shared memory the copies take that some of them show.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status:
@@ -216,10 +222,19 @@ pub(crate) struct Examine {
 ///
 /// Programs under `cxlraid run` cannot see host files below the array's paths; this command can.
 ///
-/// With -r the command names each file that it cannot copy, leaves that out, copies the rest, and exits with 1. Names that are there are replaced by what is of their kind (a file after its original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic links, pipes, sockets, devices, several names of one file and holes; owners and devices as far as the user may; of files and directories the extended attributes user.*, access control lists, and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
+/// With -r the command names each file that it cannot copy, leaves that out, copies the rest, and
+/// exits with 1. Names that are there are replaced by what is of their kind (a file after its
+/// original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic
+/// links, pipes, sockets, devices, several names of one file and holes; owners and devices as far
+/// as the user may; of files and directories the extended attributes user.*, access control lists,
+/// and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
 ///
-/// With --spare no file is copied: an empty directory on a device of its own becomes a spare of the array that is named. The spare takes the place of a member that is out, by itself while 'cxlraid monitor' runs, else at the next 'cxlraid rebuild'; 'cxlraid status' lists
-/// spares, and 'cxlraid remove ARRAY DIR' takes one away. Nothing is written into a spare before it takes a place. Refused are a directory that is a member or a spare, that is not empty, or in which no member could be made (read-only, no user extended attributes, less free than a member holds).
+/// With --spare no file is copied: an empty directory on a device of its own becomes a spare of the
+/// array that is named. The spare takes the place of a member that is out, by itself while 'cxlraid
+/// monitor' runs, else at the next 'cxlraid rebuild'; 'cxlraid status' lists spares, and 'cxlraid
+/// remove ARRAY DIR' takes one away. Nothing is written into a spare before it takes a place.
+/// Refused are a directory that is a member or a spare, that is not empty, or in which no member
+/// could be made (read-only, no user extended attributes, less free than a member holds).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -235,7 +250,8 @@ pub(crate) struct Add {
     /// Copy directories with all they contain
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// The copy gets the given path itself, also where a directory is: to go on with a copy that was interrupted
+    /// The copy gets the given path itself, also where a directory is: to go on with a copy that
+    /// was interrupted
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
     /// Give the array, whose name then stands in the place of HOST, this directory as a spare
@@ -244,13 +260,19 @@ pub(crate) struct Add {
     /// The file on the host; with --spare the array's name
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) host: PathBuf,
-    /// Its path on the array; missing directories are made [default: the same path, or the name below the array's path if it has one]
+    /// Its path on the array; missing directories are made [default: the same path, or the name
+    /// below the array's path if it has one]
     pub(crate) path: Option<PathBuf>,
 }
 
 /// Copy a file or directory from the array to the host
 ///
-/// With -r the command names each file that it cannot copy, leaves that out, copies the rest, and exits with 1. Names that are there are replaced by what is of their kind (a file after its original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic links, pipes, sockets, devices, several names of one file and holes; owners and devices as far as the user may; of files and directories the extended attributes user.*, access control lists, and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
+/// With -r the command names each file that it cannot copy, leaves that out, copies the rest, and
+/// exits with 1. Names that are there are replaced by what is of their kind (a file after its
+/// original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic
+/// links, pipes, sockets, devices, several names of one file and holes; owners and devices as far
+/// as the user may; of files and directories the extended attributes user.*, access control lists,
+/// and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -265,7 +287,8 @@ pub(crate) struct Retrieve {
     /// Copy directories with all they contain
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// The copy gets the given path itself, also where a directory is: to go on with a copy that was interrupted
+    /// The copy gets the given path itself, also where a directory is: to go on with a copy that
+    /// was interrupted
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
     /// The path on the array
@@ -277,8 +300,9 @@ pub(crate) struct Retrieve {
 
 /// Show, replay or give up an array's journal
 ///
-/// With a journal each write up to 1 MiB is old or new as a whole after a crash, and a member that is lost in the same
-/// crash is computed rightly. What a crash cut short is replayed when its file is next opened for writing.
+/// With a journal each write up to 1 MiB is old or new as a whole after a crash, and a member that
+/// is lost in the same crash is computed rightly. What a crash cut short is replayed when its file
+/// is next opened for writing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status:
@@ -312,14 +336,16 @@ pub(crate) enum JournalAction {
         /// Name of the array; without it the environment says which
         name: Option<ArrayName>,
     },
-    /// Empty the journal: writes that wait in it are given up and stay as the crash left them. Also replaces one that is lost
+    /// Empty the journal: writes that wait in it are given up and stay as the crash left them. Also
+    /// replaces one that is lost
     Clear {
         /// Name of the array; without it the environment says which
         name: Option<ArrayName>,
         /// Do it: what is given up cannot be had back
         #[arg(long)]
         force: bool,
-        /// Make the new one here: a file, its directory, or 'internal' [default: where it is, if it is there]
+        /// Make the new one here: a file, its directory, or 'internal' [default: where it is, if it
+        /// is there]
         #[arg(long, value_name = "PATH|internal", value_hint = ValueHint::AnyPath)]
         to: Option<OsString>,
     },
@@ -338,298 +364,13 @@ pub(crate) enum JournalAction {
     },
 }
 
-/// Make members that were lost whole again, in their own directories
-///
-/// A member that is out comes back: an empty directory (a new device mounted where the old one was), or a member that was away, whose old content is given up. It gets all names, and then what its files held is computed from the other members while programs work. Until then each
-/// file has the redundancy that it had without the member, and the array is degraded. Cut short, the command goes on where it was when it is given again.
-///
-/// Programs may run. Those that were started before the member is begun cannot use it: they must end, or be started again one after the other, before it comes into use. The command names them, or waits for them with --wait; given again, it goes on. Files
-/// that are open as the member comes into use go on without it until all programs have closed them, and are computed then. An array with a journal must be at rest.
-///
-/// If the array has spares ('cxlraid add ARRAY --spare DIR') and no member is named, spares take the places of members that are out, and only the other members are made whole in their own directories.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid rebuild db
-  cxlraid rebuild db --wait 600
-  cxlraid rebuild db --rate 500M --idle
-  cxlraid rebuild db /mnt/b")]
-pub(crate) struct Rebuild {
-    /// Name of the array; without it the environment says which
-    pub(crate) name: Option<ArrayName>,
-    /// The member [default: every member that is out]
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) member: Option<PathBuf>,
-    /// Only put spares in the places of members that are out, and go on with what was cut short
-    #[arg(long, conflicts_with = "member")]
-    pub(crate) spares: bool,
-    #[command(flatten)]
-    pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) pace: PaceOptions,
-}
-
-/// Bring a member back that was away: it gets what changed meanwhile
-///
-/// While a member is out, the others mark each file of which bytes change. The member that comes back gets the names of the others, and the bytes of marked files are computed from the other members; all other files keep the bytes that they have on it. Programs may run,
-/// and a command that was cut short goes on when it is given again, as with 'cxlraid rebuild'.
-///
-/// That takes a member which is proven to be what it was as it left: taken out by 'cxlraid fail', moved or unmounted while programs went on with the others, or missing since the array was ended with 'cxlraid stop'. Of one that had an error, or is a copy, or an older state, and in an array with a
-/// journal, all is made anew, as by 'cxlraid rebuild'; the command says so. A file that somebody has changed on the member meanwhile is computed, too.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid re-add db /mnt/b
-  cxlraid re-add db /mnt/b --wait 600")]
-pub(crate) struct ReAdd {
-    /// Name of the array
-    pub(crate) name: ArrayName,
-    /// The member
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) member: PathBuf,
-    #[command(flatten)]
-    pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) pace: PaceOptions,
-}
-
-/// How long a rebuild waits for programs.
-#[derive(Args, Debug)]
-pub(crate) struct Patience {
-    /// Wait so long for programs to end that keep the member from coming into use, and for files to be closed that are open since before
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
-    pub(crate) wait: u64,
-}
-
-/// How fast a rebuild, a replacement, a re-add or a scrub works.
-#[derive(Args, Debug)]
-pub(crate) struct PaceOptions {
-    /// Do no more bytes of files in a second, say 500M; a file that a program waits for is computed without this limit
-    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
-    pub(crate) rate: Option<u64>,
-    /// Give way: do no more than 10M in a second while programs that use the array are busy, which is when they have used a processor within the last half second
-    #[arg(long)]
-    pub(crate) idle: bool,
-    /// So many threads work on as many files [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) workers: Option<u16>,
-}
-
-impl PaceOptions {
-    /// What they ask for.
-    pub(crate) fn pace(&self) -> Pace {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from).min(256);
-        Pace { rate: self.rate, gives_way: self.idle, workers: self.workers.map_or(processors, usize::from) }
-    }
-}
-
-/// A rate in bytes: less than a piece of work in a second would look like a pause.
-fn parse_rate(text: &str) -> Result<u64, String> {
-    parse_bytes(text)
-        .filter(|&rate| rate >= 1 << 20)
-        .ok_or_else(|| "a rate is in bytes a second and at least 1M; say for example 500M".to_owned())
-}
-
-/// Let the job that runs on an array pause: a rebuild, a replacement, a re-add or a scrub
-///
-/// Whoever may use the array may pause its job, which another process or user may have begun. While it is paused it holds no lock of a file; a file whose bytes it is just computing is begun again when it goes on. It goes on
-/// after 'cxlraid resume'; if the process of a paused job ends, nothing is paused any more, and the same command, given again, goes on. 'cxlraid status' shows the job.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid pause db")]
-pub(crate) struct Pause {
-    /// Name of the array; without it the environment says which
-    pub(crate) name: Option<ArrayName>,
-}
-
-/// Let the job of an array go on that was paused
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid resume db")]
-pub(crate) struct Resume {
-    /// Name of the array; without it the environment says which
-    pub(crate) name: Option<ArrayName>,
-}
-
-/// End the job that runs on an array: a rebuild, a replacement, a re-add or a scrub
-///
-/// What is done stays done, and nothing is left half done: a rebuild goes on when it is given again ('cxlraid rebuild', also after a replacement or a re-add), a scrub tells what it has found. The command waits until the job has ended.
-///
-/// 'cxlraid monitor' goes on with a rebuild that was cut short or cancelled; 'cxlraid pause' holds it up.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid cancel db")]
-pub(crate) struct Cancel {
-    /// Name of the array; without it the environment says which
-    pub(crate) name: Option<ArrayName>,
-}
-
-/// Put a new directory in the place of a member that is lost, and rebuild
-///
-/// The new directory is empty. It takes the place of the old one in the array and in the file that keeps the array's name; then it is rebuilt as by 'cxlraid rebuild'. A member that works is not replaced.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid replace db /mnt/b /mnt/new")]
-pub(crate) struct Replace {
-    /// Name of the array
-    pub(crate) name: ArrayName,
-    /// The member that is out
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) old: PathBuf,
-    /// The directory that takes its place
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) new: PathBuf,
-    #[command(flatten)]
-    pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) pace: PaceOptions,
-}
-
-/// Read everything that members hold and compare it, while programs work
-///
-/// Of each file copies and parity are compared with the data, of each name what the members have (kind, owner, mode, number of names, extended attributes, time of modification, length), and of the members' tables, log of
-/// names, superblocks and journal their checks and each other. Each thing that does not fit is told by the file's name and offset, with what can be known: with P and Q (RAID 6) one wrong member of a stripe is located; of three copies and more
-/// those that differ from most; else which is wrong cannot be known without checksums.
-///
-/// --check changes nothing; what a crash or a process that died left is made good as by every program that opens a file. --repair rewrites a member that is located from the others; where nothing says which is
-/// wrong, parity and later copies are made from the data, as by mdadm's repair: what is wrong in the data stays. Modes, owners, extended attributes and times become those of most members, else those of the lowest; names that a member lacks, and files that are shorter, are told and
-/// left: 'cxlraid rebuild' makes a member anew. Bytes are judged in units of 4 KiB of each member.
-///
-/// SIGINT and 'cxlraid cancel' end a scrub, which tells what it has found.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Exit status:
-  0  everything was compared, and fits
-  1  it could not run, or was ended before anything was found
-  3  something does not fit (also where it was mended), or could not be compared: members are out, files cannot be read
-
-Examples:
-  cxlraid scrub db
-  cxlraid scrub db --repair --idle
-  cxlraid scrub db /data/tables --json")]
-pub(crate) struct Scrub {
-    /// Name of the array; without it (then a path comes first) the environment says which
-    #[arg(value_name = "ARRAY", value_parser = parse_first)]
-    pub(crate) first: Option<First>,
-    /// Only look (the default)
-    #[arg(long, conflicts_with = "repair")]
-    pub(crate) check: bool,
-    /// Mend what does not fit
-    #[arg(long)]
-    pub(crate) repair: bool,
-    /// Print one JSON document (its keys only ever grow within a \"version\")
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Only these files and directories of the array, and none of its tables
-    #[arg(value_name = "PATH")]
-    pub(crate) paths: Vec<PathBuf>,
-    #[command(flatten)]
-    pub(crate) pace: PaceOptions,
-}
-
-/// The first word of a command whose array need not be named.
-#[derive(Clone, Debug)]
-pub(crate) enum First {
-    /// The array's name.
-    Array(ArrayName),
-    /// A path on the array of the environment.
-    Path(PathBuf),
-}
-
-fn parse_first(text: &str) -> Result<First, String> {
-    if text.contains('/') {
-        return Ok(First::Path(text.into()));
-    }
-    text.parse().map(First::Array)
-}
-
-impl Scrub {
-    /// The array's name.
-    pub(crate) const fn array(&self) -> Option<&ArrayName> {
-        match &self.first {
-            Some(First::Array(name)) => Some(name),
-            _ => None,
-        }
-    }
-
-    /// The paths that are meant; none: everything.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        let first = if let Some(First::Path(path)) = &self.first { Some(path) } else { None };
-        first.into_iter().chain(&self.paths).map(PathBuf::as_path)
-    }
-}
-
-/// Take a member out of use by hand, while programs run
-///
-/// As mdadm's --fail: the member counts as failed from now on. Every process that uses the array serves from the other members by its next operation; what was stored through mappings is brought to them first, so nothing is lost. The member
-/// lacks what changes afterwards, and is not used again before 'cxlraid rebuild' has made it anew. A member that the others cannot do without is refused, with the names of files that would be lost; --force takes it out all the
-/// same: what only it has cannot be read then, until 'cxlraid stop', and since nothing of that is put on record the next use of the array has the member again.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid fail db /mnt/b")]
-pub(crate) struct Fail {
-    /// Name of the array
-    pub(crate) array: ArrayName,
-    /// The member
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) member: PathBuf,
-    /// Do it, also if files cannot be read afterwards
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-/// Show or change how a member is used
-///
-/// With --write-mostly on, as mdadm's option of that name, the member gets every write and is read from only where no other member in use has a copy of the bytes: for a slow device beside a fast one. That is so at once for every program
-/// that runs, and stays with the member's place in the array until --write-mostly off. Only levels 1, 01 and 10 keep copies. What programs map (mmap) they load from the first member that has a copy and is in use, whatever is said here.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid member db /mnt/b
-  cxlraid member db /mnt/b --write-mostly on")]
-pub(crate) struct Member {
-    /// Name of the array
-    pub(crate) array: ArrayName,
-    /// The member
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) member: PathBuf,
-    /// Whether the member is read from only where no other one has a copy
-    #[arg(long, value_name = "on|off")]
-    pub(crate) write_mostly: Option<Switch>,
-}
-
-/// On or off.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
-
-/// Empty the place of a member that is out, or take a spare away
-///
-/// As mdadm's --remove: only a member that has failed, or was failed by hand, is removed. Nothing in its directory is changed; from now on no directory is believed to be that member, and 'cxlraid replace' (or 'cxlraid rebuild', which makes it anew)
-/// fills its place. Processes that were running when the member was in use may have its directory open until they end.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid remove db /mnt/b")]
-pub(crate) struct Remove {
-    /// Name of the array
-    pub(crate) array: ArrayName,
-    /// The member or the spare
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) member: PathBuf,
-}
-
 /// Show what happened to arrays
 ///
-/// Members that failed or were taken out, starts without a member, rebuilds, scrubs and what they found, tables that were healed: programs under 'cxlraid run' and these commands append each to the log of the array, one JSON object a line, in
-/// $XDG_STATE_HOME/cxlraid, else in /var/lib/cxlraid (root) or ~/.local/state/cxlraid. An array without a name has a log where CXLRAID_EVENTS says. A log may be renamed at any time (logrotate).
+/// Members that failed or were taken out, starts without a member, rebuilds, scrubs and what they
+/// found, tables that were healed: programs under 'cxlraid run' and these commands append each to
+/// the log of the array, one JSON object a line, in $XDG_STATE_HOME/cxlraid, else in
+/// /var/lib/cxlraid (root) or ~/.local/state/cxlraid. An array without a name has a log where
+/// CXLRAID_EVENTS says. A log may be renamed at any time (logrotate).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -649,14 +390,24 @@ pub(crate) struct Events {
 
 /// Tell a program, or Prometheus, what happens to arrays, as it happens
 ///
-/// For each event the program is run with the event, the array's name and, if the event is about one, the member as its arguments, as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, RebuildFinished, ScrubStarted, ScrubFinished,
-/// Mismatch, Healed, Removed, SpareUsed, ReAdd. Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every --delay seconds, since a member that nobody uses fails without anybody who could log it. The command stays in the
-/// foreground until SIGINT or SIGTERM, and says READY=1 to the socket that NOTIFY_SOCKET names; control/systemd has a unit for it.
+/// For each event the program is run with the event, the array's name and, if the event is about
+/// one, the member as its arguments, as by mdadm --monitor: Fail, DegradedArray, RebuildStarted,
+/// RebuildFinished, ScrubStarted, ScrubFinished, Mismatch, Healed, Removed, SpareUsed, ReAdd.
+/// Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every
+/// --delay seconds, since a member that nobody uses fails without anybody who could log it. The
+/// command stays in the foreground until SIGINT or SIGTERM, and says READY=1 to the socket that
+/// NOTIFY_SOCKET names; control/systemd has a unit for it.
 ///
-/// With --prometheus a file is kept that says how the arrays are, for the textfile collector of Prometheus' node_exporter: states of arrays and members, files that are degraded or lost, the job that runs, the last scrub, and how many events of each kind the log has. It is
-/// written anew at each look and after each event, never seen half written, and removed when the command ends in order, since nobody watches then.
+/// With --prometheus a file is kept that says how the arrays are, for the textfile collector of
+/// Prometheus' node_exporter: states of arrays and members, files that are degraded or lost, the
+/// job that runs, the last scrub, and how many events of each kind the log has. It is written anew
+/// at each look and after each event, never seen half written, and removed when the command ends in
+/// order, since nobody watches then.
 ///
-/// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'), the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end or to be started again that run since before. That goes on, too, with a rebuild that was cut short. A scrub that runs then is ended for it.
+/// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'),
+/// the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end or to
+/// be started again that run since before. That goes on, too, with a rebuild that was cut short. A
+/// scrub that runs then is ended for it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -679,8 +430,13 @@ pub(crate) struct Monitor {
 
 /// Mount an array, for programs that 'cxlraid run' cannot reach
 ///
-/// Static and setuid programs, Go programs and those with a cleaned environment see the array's files below the directory, while programs under 'cxlraid run' use the array as before: what one has written when its call returns, the other reads. Without --allow-other only root sees the mount. The command returns when
-/// the directory is mounted; the process that serves it stays. Refused are a directory that is not empty, that has a member below it or lies in one, and one on which an array is mounted; a mount whose process has ended is taken away. Needs root and /dev/fuse.
+/// Static and setuid programs, Go programs and those with a cleaned environment see the array's
+/// files below the directory, while programs under 'cxlraid run' use the array as before: what one
+/// has written when its call returns, the other reads. Without --allow-other only root sees the
+/// mount. The command returns when the directory is mounted; the process that serves it stays.
+/// Refused are a directory that is not empty, that has a member below it or lies in one, and one on
+/// which an array is mounted; a mount whose process has ended is taken away. Needs root and
+/// /dev/fuse.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -695,13 +451,15 @@ pub(crate) struct Mount {
     /// Where to mount it [default: at the array's own paths, each of which is mounted]
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
-    /// Serve the mount in this process, until it is unmounted or a signal ends it; say READY=1 to the socket that NOTIFY_SOCKET names
+    /// Serve the mount in this process, until it is unmounted or a signal ends it; say READY=1 to
+    /// the socket that NOTIFY_SOCKET names
     #[arg(short, long)]
     pub(crate) foreground: bool,
     /// Let other users see the mount too, with their own rights
     #[arg(long)]
     pub(crate) allow_other: bool,
-    /// Options as in /etc/fstab: allow_other, ro, nosuid, nodev, noexec; what only mount(8) and systemd read is passed over
+    /// Options as in /etc/fstab: allow_other, ro, nosuid, nodev, noexec; what only mount(8) and
+    /// systemd read is passed over
     #[arg(short, long, value_name = "LIST", default_value = "", hide_default_value = true, value_parser = parse_mount_options)]
     pub(crate) options: Flags,
     /// The process was started to stay when the command ends
@@ -743,9 +501,11 @@ pub(crate) struct Stop {
 
 /// Remove what lies in shared memory and belongs to nobody
 ///
-/// Runtime segments under /dev/shm stay when the last process of an array has ended, so that the next one starts faster, and also when its members are gone; shared copies of mapped files stay when their
-/// processes are killed. This removes what nobody uses and no recovery needs, of every array, with or without a name; each file is shown with what became of it. The first program that starts on an
-/// array removes what its user has left there for an hour.
+/// Runtime segments under /dev/shm stay when the last process of an array has ended, so that the
+/// next one starts faster, and also when its members are gone; shared copies of mapped files stay
+/// when their processes are killed. This removes what nobody uses and no recovery needs, of every
+/// array, with or without a name; each file is shown with what became of it. The first program that
+/// starts on an array removes what its user has left there for an hour.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -762,8 +522,9 @@ pub(crate) struct Gc {
 
 /// Decide which members are right when they were used apart
 ///
-/// When members of an array were each used without the others, nothing says whose changes are to be kept, and programs are refused. This keeps what one member
-/// and those that were used with it have; the others count as stale. Nothing is changed if the members agree.
+/// When members of an array were each used without the others, nothing says whose changes are to be
+/// kept, and programs are refused. This keeps what one member and those that were used with it
+/// have; the others count as stale. Nothing is changed if the members agree.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -1,24 +1,32 @@
-//! Which files change while a member is out, and whether a member that comes back is the one that left.
+//! Which files change while a member is out, and whether a member that comes back is the one that
+//! left.
 //!
-//! On every member in use `.cxlraid/changed` (docs/format/changed.md) has a mark for each file of which bytes changed while
-//! a member was out, and says how each member that is out left. A member that comes back lacks bytes of marked files alone,
-//! if it is proven ([`Array::prove`]) to be what it was as it left.
+//! On every member in use `.cxlraid/changed` (docs/format/changed.md) has a mark for each file of
+//! which bytes changed while a member was out, and says how each member that is out left. A member
+//! that comes back lacks bytes of marked files alone, if it is proven ([`Array::prove`]) to be what
+//! it was as it left.
 //!
 //! Invariants:
-//! - no clock has a part in marks. The time of a leave only tells what somebody has changed by hand on a member that is out;
-//! - a file's mark is durable on every member in use before a byte of it changes of which a member that is out gets
-//!   nothing. Who changes bytes holds stripe locks, and marks the file after it has taken them and before it gives them
-//!   back. Of what was under way as the member went out the lanes tell, which are looked at before the loss is put on
-//!   record;
-//! - how a member left is recorded only of one that left in order: no error of it was met, and what it held was there to
-//!   stay ([`Array::record_leaves`]);
-//! - marks are taken away only while no member is out. If one goes out meanwhile, nothing is recorded of it;
-//! - how a member left is believed only while no update of the superblocks was made past the table. Each update has a name of its own
-//!   ([`Superblock::update_id`]), and the table gets it before a superblock does ([`Array::follow_update`]). A program that does not
-//!   know the table updates superblocks before its first change of a use, so their last update is one that the table does not name. Whoever
-//!   comes next takes all records of leaves away before it writes down a name anew;
-//! - who may change files may update the superblocks, too: where somebody has given the tables other rights by hand no leave is believed;
-//! - the header of a table has the mark of the use besides: a table that somebody has put back from a copy lacks it.
+//! - no clock has a part in marks. The time of a leave only tells what somebody has changed by hand
+//!   on a member that is out;
+//! - a file's mark is durable on every member in use before a byte of it changes of which a member
+//!   that is out gets nothing. Who changes bytes holds stripe locks, and marks the file after it
+//!   has taken them and before it gives them back. Of what was under way as the member went out the
+//!   lanes tell, which are looked at before the loss is put on record;
+//! - how a member left is recorded only of one that left in order: no error of it was met, and what
+//!   it held was there to stay ([`Array::record_leaves`]);
+//! - marks are taken away only while no member is out. If one goes out meanwhile, nothing is
+//!   recorded of it;
+//! - how a member left is believed only while no update of the superblocks was made past the table.
+//!   Each update has a name of its own ([`Superblock::update_id`]), and the table gets it before a
+//!   superblock does ([`Array::follow_update`]). A program that does not know the table updates
+//!   superblocks before its first change of a use, so their last update is one that the table does
+//!   not name. Whoever comes next takes all records of leaves away before it writes down a name
+//!   anew;
+//! - who may change files may update the superblocks, too: where somebody has given the tables
+//!   other rights by hand no leave is believed;
+//! - the header of a table has the mark of the use besides: a table that somebody has put back from
+//!   a copy lacks it.
 
 mod table;
 
@@ -46,13 +54,15 @@ use sys::rustix::fs::{self, AtFlags, OFlags, fstat, fsync, syncfs};
 use sys::{AsFd as _, OsError, OwnedFd, Result};
 use units::{MEMBER_COUNT_MAX, MemberSet, Slot};
 
-/// Spreads inode numbers: the difference of two numbers below 2^32, times this, is further from 0 than epochs are from each other.
+/// Spreads inode numbers: the difference of two numbers below 2^32, times this, is further from 0
+/// than epochs are from each other.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// States how often a lane is read that is being stored.
 const LANE_TRIES: u32 = 40;
 
-/// Tells why it cannot be proven that a member lacks nothing but what the marks tell of. Each is the end of a line.
+/// Tells why it cannot be proven that a member lacks nothing but what the marks tell of. Each is
+/// the end of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unproven {
     /// No record tells how it left.
@@ -82,7 +92,8 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// Opens the tables. `makes` makes one that a member in use lacks; it is there if this process has the array alone.
+    /// Opens the tables. `makes` makes one that a member in use lacks; it is there if this process
+    /// has the array alone.
     pub(crate) fn open(
         members: &[Member],
         makes: Option<&impl Fn(&Member) -> Result<()>>,
@@ -91,7 +102,8 @@ impl Changed {
             let (Some(root), Some(meta)) = (member.root(), member.meta()) else { return Ok(None) };
             let domain = dax::detect(root.as_fd());
             let found = match (Table::open(meta, domain), makes) {
-                // What cannot be made is not there: then all of a member is made anew that comes back.
+                // What cannot be made is not there: then all of a member is made anew that comes
+                // back.
                 (Err(OsError::NOENT), Some(make)) if make(member).is_ok() => Table::open(meta, domain),
                 (found, _) => found,
             };
@@ -115,8 +127,8 @@ impl Changed {
 }
 
 impl Array {
-    /// Called by who changes bytes of the file `number`, after it has taken the file's stripe locks and before it gives them back:
-    /// marks the file if a member is out.
+    /// Called by who changes bytes of the file `number`, after it has taken the file's stripe locks
+    /// and before it gives them back: marks the file if a member is out.
     #[inline]
     pub fn note_change(&self, shared: &SharedFile, number: u64) {
         if !self.runtime.out().is_empty() {
@@ -125,14 +137,16 @@ impl Array {
     }
 
     fn note_change_without(&self, shared: &SharedFile, number: u64) {
-        // What was noted of another file that was in this entry, or before a member went out or came in, is another word.
+        // What was noted of another file that was in this entry, or before a member went out or
+        // came in, is another word.
         let word = number.wrapping_mul(SPREAD).wrapping_add(self.runtime.epoch());
         if (word == 0 || shared.change_noted.load(Ordering::SeqCst) != word) && self.mark_changed(number) {
             shared.change_noted.store(word, Ordering::SeqCst);
         }
     }
 
-    /// Marks a file on every member in use. False if that cannot be done: then no table is believed any more.
+    /// Marks a file on every member in use. False if that cannot be done: then no table is believed
+    /// any more.
     #[cold]
     pub fn mark_changed(&self, number: u64) -> bool {
         if self.runtime.lacks_marks() {
@@ -154,8 +168,9 @@ impl Array {
         failed.is_empty()
     }
 
-    /// Says in all tables that a mark may be missing. A table in which that cannot be said is removed: it could be believed later. Where that cannot be done either the
-    /// member goes out, if the others can do without it.
+    /// Says in all tables that a mark may be missing. A table in which that cannot be said is
+    /// removed: it could be believed later. Where that cannot be done either the member goes out,
+    /// if the others can do without it.
     fn give_marks_up(&self) {
         let remove = |slot: Slot| {
             let meta = self.members.get(slot).and_then(Member::meta).ok_or(OsError::NODEV)?;
@@ -175,8 +190,8 @@ impl Array {
         self.runtime.note_missing_marks(true);
     }
 
-    /// Puts on record how the members in `leaving` left, which the superblocks are about to call out, and marks what was
-    /// under way. The superblock lock is held.
+    /// Puts on record how the members in `leaving` left, which the superblocks are about to call
+    /// out, and marks what was under way. The superblock lock is held.
     pub(crate) fn record_leaves(&self, leaving: MemberSet) {
         let newest = self.newest_in_use();
         // What an earlier round has recorded stays: it knew the superblocks as they were before.
@@ -210,7 +225,8 @@ impl Array {
         }
     }
 
-    /// Marks all files of which a change may be under way, or was as its process died. Of the members in `leaving` what can be read is looked at.
+    /// Marks all files of which a change may be under way, or was as its process died. Of the
+    /// members in `leaving` what can be read is looked at.
     pub fn mark_under_way(&self, leaving: MemberSet) {
         let mut under_way: Vec<u64> = Vec::new();
         let mut are_known = true;
@@ -237,14 +253,16 @@ impl Array {
         under_way.into_iter().for_each(|number| _ = self.mark_changed(number));
     }
 
-    /// Returns how a member leaves; None if it is not known to have left in order with all that it was given.
+    /// Returns how a member leaves; None if it is not known to have left in order with all that it
+    /// was given.
     fn how_it_leaves(&self, slot: Slot, newest: &Superblock) -> Option<Leave> {
         if self.journal.is_some() || !self.runtime.left_in_order().contains(slot) {
             return None;
         }
         let event = newest.event_count;
         if newest.is_clean() {
-            // An update without a name is one of an older program, and may be another member's as well.
+            // An update without a name is one of an older program, and may be another member's as
+            // well.
             let token = Some(newest.update_id).filter(|&id| id != 0)?;
             return Some(Leave { event, token, left_ns: newest.update_ns });
         }
@@ -252,7 +270,8 @@ impl Array {
         Some(Leave { event, token, left_ns })
     }
 
-    /// Takes members out in order (`runtime::leaving`), and notes how they leave: who puts that on record may not reach them.
+    /// Takes members out in order (`runtime::leaving`), and notes how they leave: who puts that on
+    /// record may not reach them.
     pub(crate) fn let_members_go(&self, members: MemberSet, settle: impl Fn()) {
         // What went out before has its token, or left in another way.
         let members = members.minus(self.runtime.out());
@@ -295,7 +314,9 @@ impl Array {
         }
     }
 
-    /// Called before the superblocks of `members` are updated, with the superblock lock: has their tables name the update. A table that cannot be stored to does not name it, so it is not believed.
+    /// Called before the superblocks of `members` are updated, with the superblock lock: has their
+    /// tables name the update. A table that cannot be stored to does not name it, so it is not
+    /// believed.
     pub(crate) fn follow_update(&self, members: MemberSet, update_id: u64, next_id: u64) {
         for table in members.iter().filter_map(|slot| self.changed.table(slot)) {
             let _ = table.follow(update_id, next_id);
@@ -308,7 +329,8 @@ impl Array {
         Superblock::newest(found.iter()).cloned()
     }
 
-    /// Tells whether a table is a member's own, and nothing was changed past it up to the update of the superblocks with the name `update_id`.
+    /// Tells whether a table is a member's own, and nothing was changed past it up to the update of
+    /// the superblocks with the name `update_id`.
     fn is_usable(&self, slot: Slot, table: &Table, use_count: u64, update_id: u64) -> bool {
         let member = self.members.get(slot).map(|member| member.uuid);
         let has_followed = update_id != 0 && table.has_followed(update_id);
@@ -320,8 +342,8 @@ impl Array {
             })
     }
 
-    /// Returns what the tables of the members in use say together of how a member left, and the marks of all of them; None if none of
-    /// them can be believed.
+    /// Returns what the tables of the members in use say together of how a member left, and the
+    /// marks of all of them; None if none of them can be believed.
     fn left(&self, slot: Slot) -> Option<(Leave, Box<[bool]>)> {
         let newest = self.newest_in_use()?;
         if self.runtime.lacks_marks() {
@@ -332,7 +354,8 @@ impl Array {
         let mut found = None;
         // One that has just come into use tells nothing of how it left.
         for other in self.in_use().minus(MemberSet::EMPTY.with(slot)).iter() {
-            // A table that cannot be read may be one in which somebody has said that a mark is missing.
+            // A table that cannot be read may be one in which somebody has said that a mark is
+            // missing.
             let table = self.changed.table(other).filter(|table| !table.is_void())?;
             table.get_to(&mut own, CHANGED_MARKS_OFFSET).ok()?;
             let record = table.get(changed_record_offset(slot)).ok()?;
@@ -355,8 +378,8 @@ impl Array {
         self.left(slot).map(|(leave, marks)| Marks { leave, marks }).ok_or(OsError::IO)
     }
 
-    /// Proves that a member which is out is what it was as it left, or has been begun anew since with its files kept: it
-    /// lacks nothing of files without a mark.
+    /// Proves that a member which is out is what it was as it left, or has been begun anew since
+    /// with its files kept: it lacks nothing of files without a mark.
     ///
     /// # Errors
     /// What is not proven.
@@ -403,7 +426,9 @@ impl Array {
             let file = open_regular(meta.as_fd(), LEFT_FILE, OFlags::RDONLY);
             file.and_then(|file| read_fully(&file, &mut token)) == Ok(LEFT_BYTES) && decode_left(&token) == Some(leave.token)
         };
-        // After an orderly end the token is the name of the last update. Otherwise it was written to the member alone; an update of superblocks that was cut short leaves members one apart.
+        // After an orderly end the token is the name of the last update. Otherwise it was written
+        // to the member alone; an update of superblocks that was cut short leaves members one
+        // apart.
         let is_of_then = own.event_count == leave.event && own.update_id == leave.token
             || (leave.event - 1..=leave.event).contains(&own.event_count) && has_token();
         let others = self.in_use().iter().filter_map(|slot| read(self.members.get(slot)?.meta()?).ok());
@@ -419,7 +444,8 @@ impl Array {
         }
     }
 
-    /// Takes away all marks, and what is known of how members left: all members are in sync. The superblock lock is held.
+    /// Takes away all marks, and what is known of how members left: all members are in sync. The
+    /// superblock lock is held.
     pub(crate) fn forget_changes(&self) {
         let whole = self.in_use().minus(self.runtime.rebuilding());
         // Of members in sync nobody asks any more how they left.
@@ -432,7 +458,8 @@ impl Array {
         }
         let tables: Vec<_> =
             self.in_use().iter().filter_map(|slot| Some((slot, self.changed.table(slot)?, self.members[slot].meta()?))).collect();
-        // If this process dies before all tables are emptied, none of them is believed: each says from here on that a mark may be missing.
+        // If this process dies before all tables are emptied, none of them is believed: each says
+        // from here on that a mark may be missing.
         if !tables.iter().all(|(_, table, _)| table.give_up().is_ok()) {
             return;
         }
@@ -462,7 +489,8 @@ impl Array {
 }
 
 impl Array {
-    /// Mends the tables of changed files: they are emptied if all members are in sync, else what is damaged counts as what costs most.
+    /// Mends the tables of changed files: they are emptied if all members are in sync, else what is
+    /// damaged counts as what costs most.
     ///
     /// # Errors
     /// What the kernel says of a member.
@@ -476,7 +504,8 @@ impl Array {
                 let Some(meta) = member.meta() else { continue };
                 let file = match open_regular(meta.as_fd(), CHANGED_FILE, OFlags::RDWR) {
                     Err(OsError::NOENT) => {
-                        // Somebody has removed it. What is marked in memory is told to nobody; a start that is alone makes a new one.
+                        // Somebody has removed it. What is marked in memory is told to nobody; a
+                        // start that is alone makes a new one.
                         self.give_marks_up();
                         continue;
                     }
@@ -519,7 +548,8 @@ impl Marks {
     }
 }
 
-/// Tells whether a file goes on without some members, or a dead process' change of it waits to be made good.
+/// Tells whether a file goes on without some members, or a dead process' change of it waits to be
+/// made good.
 fn is_apart(shared: &SharedFile) -> bool {
     [&shared.cut, &shared.without, &shared.anew, &shared.tail_unfinished].iter().any(|word| word.load(Ordering::SeqCst) != 0)
         || shared.stripes_unfinished.load(Ordering::SeqCst) != 0
@@ -547,7 +577,8 @@ pub(crate) fn remove_left(meta: &OwnedFd) -> Result<()> {
     }
 }
 
-/// The files that a member's lanes name, and whether each lane was found whole. One that is being stored is read again.
+/// The files that a member's lanes name, and whether each lane was found whole. One that is being
+/// stored is read again.
 fn lanes_of(meta: &OwnedFd) -> Result<(Vec<u64>, bool)> {
     let file = open_regular(meta.as_fd(), LANES_FILE, OFlags::RDONLY)?;
     let mut bytes = vec![0; LANE_COUNT * LANE_RECORD_BYTES];
@@ -573,303 +604,4 @@ fn lanes_of(meta: &OwnedFd) -> Result<(Vec<u64>, bool)> {
 const _: () = assert!(MEMBER_COUNT_MAX < CHANGED_MARKS_OFFSET as usize / CHANGED_RECORD_BYTES);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Config;
-    use crate::access::ACL_NAME;
-    use crate::superblock::write_copy;
-    use crate::test_array::{Home, three_members};
-    use std::os::unix::fs::FileExt as _;
-
-    /// A mirror of three members, the last of which has left in order.
-    fn left_in_order(name: &str) -> (Home, Config, Array) {
-        let (home, config) = three_members(name, layout::Level::Raid1);
-        let first = Array::attach(&config).unwrap();
-        for slot in 0..3 {
-            crate::tables::name_itself(first.members[slot].meta().unwrap()).unwrap();
-        }
-        first.before_change().unwrap();
-        first.take_out(2, || {}).unwrap();
-        (home, config, first)
-    }
-
-    fn table(home: &Home, slot: usize) -> std::fs::File {
-        std::fs::File::options().read(true).write(true).open(home.path(std::format!("m{slot}/.cxlraid/changed"))).unwrap()
-    }
-
-    #[test]
-    fn a_member_that_left_in_order_is_proven_and_lacks_what_is_marked() {
-        let (_home, _config, array) = left_in_order("left");
-        array.prove(2).unwrap();
-        assert!(!array.changed_without(2).unwrap().has(7));
-        assert!(array.mark_changed(7));
-        let marks = array.changed_without(2).unwrap();
-        assert!(marks.has(7) && !marks.has(8));
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn the_tables_lie_where_programs_map_nothing_by_address() {
-        let (home, _config, array) = left_in_order("placed");
-        for slot in 0..2 {
-            let file = home.path(std::format!("m{slot}/.cxlraid/changed"));
-            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            let line = maps.lines().find(|line| line.ends_with(file.to_str().unwrap())).unwrap();
-            let start = usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
-            assert!(sys::place::PART.contains(&start), "{line}");
-        }
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn a_mark_that_is_lost_or_damaged_counts_as_set() {
-        let (home, _config, array) = left_in_order("damaged");
-        let marks = || array.changed_without(2).unwrap();
-        let place = |mark: u64| CHANGED_MARKS_OFFSET + CHANGED_MARK_BYTES as u64 * mark;
-        let mut byte = [0];
-        table(&home, 0).read_exact_at(&mut byte, place(9) + 1).unwrap();
-        table(&home, 0).write_all_at(&[byte[0] ^ 0x10], place(9) + 1).unwrap();
-        assert!(marks().has(9) && !marks().has(10));
-        // A page of zeros, as a file system may give back.
-        table(&home, 1).write_all_at(&[0; 4096], place(2048)).unwrap();
-        assert!((2048..4096).all(|number| marks().has(number)) && !marks().has(4096));
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn what_cannot_be_marked_is_said_in_all_tables() {
-        let (home, config, array) = left_in_order("unmarked");
-        let mut other = Array::attach(&config).unwrap();
-        other.changed.tables[0] = None;
-        assert!(!other.mark_changed(5));
-        assert_eq!(array.prove(2).err(), Some(Unproven::Unrecorded));
-        assert!(array.changed.table(1).unwrap().is_void());
-        // Also by the tables alone, and also if the other member is lost then.
-        array.runtime.note_missing_marks(false);
-        assert_eq!(array.prove(2).err(), Some(Unproven::Unrecorded));
-        array.record_leaves(MemberSet::EMPTY.with(1));
-        assert!(array.changed.table(0).unwrap().is_void());
-        drop(home);
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn marks_are_taken_away_only_while_no_member_is_out_and_the_table_says_so_meanwhile() {
-        let (_home, _config, array) = left_in_order("forget");
-        assert!(array.mark_changed(3));
-        array.forget_changes();
-        assert!(array.changed_without(2).unwrap().has(3));
-        // A death in the middle of it leaves tables that are not believed.
-        array.changed.table(0).unwrap().give_up().unwrap();
-        assert_eq!(array.prove(2).err(), Some(Unproven::Unrecorded));
-        array.runtime.begin_joining(2);
-        array.runtime.take_in(2);
-        array.runtime.end_rebuilding(MemberSet::EMPTY.with(2));
-        array.forget_changes();
-        assert!(array.in_use().iter().all(|slot| !array.changed.table(slot).unwrap().is_void()));
-        array.fail_member(2).unwrap();
-        array.record_leaves(MemberSet::EMPTY.with(2));
-        assert_eq!(array.prove(2).err(), Some(Unproven::Unrecorded));
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn a_member_of_which_somebody_met_an_error_has_not_left_in_order() {
-        let (_home, config) = three_members("error", layout::Level::Raid1);
-        let array = Array::attach(&config).unwrap();
-        array.before_change().unwrap();
-        // The error comes first, or between the token and the loss.
-        for is_first in [true, false] {
-            let slot = usize::from(is_first);
-            if is_first {
-                array.runtime.note_disorder(MemberSet::EMPTY.with(slot));
-                array.note_leave(slot, 1);
-            } else {
-                array.note_leave(slot, 1);
-                array.runtime.note_disorder(MemberSet::EMPTY.with(slot));
-            }
-            assert_eq!(array.runtime.leave(slot), None, "{is_first}");
-        }
-        let _ = array.runtime.remove();
-    }
-
-    /// A program that does not know the table updates superblocks, and changes files. The tables of inodes it cannot mark, so the superblocks ask for no other mark than before.
-    #[test]
-    fn what_was_changed_past_the_table_is_not_hidden() {
-        let (home, _config, array) = left_in_order("past");
-        let update = |update_id: u64| {
-            for slot in 0..2 {
-                let meta = sys::OwnedFd::from(std::fs::File::open(home.path(std::format!("m{slot}/.cxlraid"))).unwrap());
-                let (now, copy) = read(&meta).unwrap();
-                let next = Superblock {
-                    copy_sequence: now.copy_sequence + 1,
-                    event_count: now.event_count + 1,
-                    previous_update_id: now.update_id,
-                    update_id,
-                    ..now
-                };
-                write_copy(&meta, &next, Superblock::next_copy(copy)).unwrap();
-            }
-        };
-        // Updates of this program are followed.
-        array.renew_superblocks().unwrap();
-        array.prove(2).unwrap();
-        // One that comes to an end on some members, or on none, is one of those that the table names.
-        let newest = array.newest_in_use().unwrap();
-        array.follow_update(MemberSet::first(2), newest.update_id, 77);
-        array.prove(2).unwrap();
-        update(77);
-        array.prove(2).unwrap();
-        update(78);
-        assert_eq!(array.prove(2).err(), Some(Unproven::Unrecorded));
-        // Whatever this program does then, that leave is not believed any more.
-        array.renew_superblocks().unwrap();
-        assert_eq!(array.prove(2).err(), Some(Unproven::Unrecorded));
-        assert_eq!(array.changed.table(0).unwrap().get(changed_record_offset(2)), Ok(NO_RECORD));
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn a_leave_after_an_update_past_the_table_is_believed_and_one_before_it_is_not() {
-        let (home, config) = crate::test_array::members("second", layout::Level::Raid6, 4);
-        let array = Array::attach(&config).unwrap();
-        for slot in 0..4 {
-            crate::tables::name_itself(array.members[slot].meta().unwrap()).unwrap();
-        }
-        array.before_change().unwrap();
-        array.take_out(3, || {}).unwrap();
-        array.prove(3).unwrap();
-        for slot in 0..3 {
-            let meta = array.members[slot].meta().unwrap();
-            let (now, copy) = read(meta).unwrap();
-            let next = Superblock { copy_sequence: now.copy_sequence + 1, update_id: 5, event_count: now.event_count + 1, ..now };
-            write_copy(meta, &next, Superblock::next_copy(copy)).unwrap();
-        }
-        array.take_out(2, || {}).unwrap();
-        assert_eq!(array.prove(3).err(), Some(Unproven::Unrecorded));
-        array.prove(2).unwrap();
-        array.renew_superblocks().unwrap();
-        array.prove(2).unwrap();
-        drop(home);
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn a_mark_that_comes_late_is_seen_when_the_member_is_in_use() {
-        let (_home, _config, array) = left_in_order("late");
-        array.runtime.begin_joining(2);
-        assert!(!array.changed_without(2).unwrap().has(7));
-        array.join_member(2).unwrap();
-        assert!(array.in_use().contains(2) && array.mark_changed(7));
-        let late = array.changed_without(2).unwrap();
-        assert!(late.has(7) && !late.has(8));
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn a_table_that_somebody_has_removed_is_mended_by_believing_none() {
-        let (home, _config, array) = left_in_order("removed");
-        std::fs::remove_file(home.path("m0/.cxlraid/changed")).unwrap();
-        array.mend_changed().unwrap();
-        assert!(array.changed.table(1).unwrap().is_void());
-        assert_eq!(array.prove(2).err(), Some(Unproven::Unrecorded));
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn nothing_is_proven_where_somebody_may_change_files_and_not_the_superblock() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let (home, _config, array) = left_in_order("closed");
-        let set_mode = |path: &std::path::Path, mode: u32| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        };
-        let set = |name: &str, mode: u32| set_mode(&home.path(std::format!("m1/.cxlraid/{name}")), mode);
-        let mode = array.access.mode;
-        for (name, other) in [("superblock", 0o400), ("inodes", 0o666)] {
-            set(name, other);
-            assert_eq!(array.prove(2).err(), Some(Unproven::Closed), "{name}");
-            set(name, mode);
-            array.prove(2).unwrap();
-        }
-        // Another user may write to one of the two, or to both: acl(5), as setfacl(1) stores it.
-        let list = |names: &[&str]| {
-            let entries = [(1u16, 6u16, u32::MAX), (2, 6, 65534), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
-            let mut list = 2u32.to_le_bytes().to_vec();
-            for (tag, rights, id) in entries {
-                list.extend([&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat());
-            }
-            for name in ["superblock", "inodes"] {
-                let path = home.path(std::format!("m1/.cxlraid/{name}"));
-                let set = if names.contains(&name) {
-                    fs::setxattr(&path, ACL_NAME, &list, fs::XattrFlags::empty())
-                } else {
-                    fs::removexattr(&path, ACL_NAME)
-                };
-                if set != Err(OsError::NODATA) && set.is_err() {
-                    return false;
-                }
-                if !names.contains(&name) {
-                    set_mode(&path, mode);
-                }
-            }
-            true
-        };
-        if list(&["inodes"]) {
-            assert_eq!(array.prove(2).err(), Some(Unproven::Closed));
-            assert!(list(&["superblock"]));
-            assert_eq!(array.prove(2).err(), Some(Unproven::Closed));
-            assert!(list(&[]));
-            array.prove(2).unwrap();
-        }
-        let _ = array.runtime.remove();
-    }
-
-    /// Another history may come to the same event count.
-    #[test]
-    fn a_member_that_was_used_alone_is_not_the_member_that_left() {
-        let (home, _config, array) = left_in_order("alone");
-        let meta = sys::OwnedFd::from(std::fs::File::open(home.path("m2/.cxlraid")).unwrap());
-        let (right, _) = read(&meta).unwrap();
-        let put = |superblock: &Superblock| {
-            let (now, copy) = read(&meta).unwrap();
-            let next = Superblock { copy_sequence: now.copy_sequence + 1, ..superblock.clone() };
-            write_copy(&meta, &next, Superblock::next_copy(copy)).unwrap();
-        };
-        let out = |slot: usize| {
-            let mut superblock = right.clone();
-            superblock.members[slot].state = format::MemberState::Missing;
-            superblock
-        };
-        for (what, other) in [("set aside", out(2)), ("used without m0", out(0))] {
-            put(&other);
-            assert_eq!(array.prove(2).err(), Some(Unproven::Other), "{what}");
-            put(&right);
-            array.prove(2).unwrap();
-        }
-        // After an orderly end the name of the last update is all that tells.
-        std::fs::remove_file(home.path("m2/.cxlraid/left")).unwrap();
-        let (leave, _) = array.left(2).unwrap();
-        let clean = Leave { event: right.event_count, token: right.update_id, ..leave };
-        for slot in 0..2 {
-            table(&home, slot).write_all_at(&clean.encode(2), changed_record_offset(2)).unwrap();
-        }
-        let is_same_count = leave.event == right.event_count;
-        assert_eq!(array.prove(2).is_ok(), is_same_count);
-        put(&Superblock { update_id: right.update_id ^ 1, ..right.clone() });
-        assert!(array.prove(2).is_err());
-        let _ = array.runtime.remove();
-    }
-
-    #[test]
-    fn an_older_state_of_a_member_is_not_the_member_that_left() {
-        let (home, _config, array) = left_in_order("older");
-        array.prove(2).unwrap();
-        let token = home.path("m2/.cxlraid/left");
-        let right = std::fs::read(&token).unwrap();
-        std::fs::write(&token, [1; LEFT_BYTES]).unwrap();
-        assert_eq!(array.prove(2).err(), Some(Unproven::Other));
-        std::fs::write(&token, right).unwrap();
-        array.prove(2).unwrap();
-        let _ = array.runtime.remove();
-    }
-}
+mod tests;

@@ -1,12 +1,15 @@
 //! The runtime segment: what the processes attached to one array share while they run.
 //!
-//! It is a file in shared memory, one per array, and is gone with the machine. It holds the attached processes, which members are
-//! out (with an epoch), the open files with their locks, and the owners of lanes. What must survive a restart is on the members.
+//! It is a file in shared memory, one per array, and is gone with the machine. It holds the
+//! attached processes, which members are out (with an epoch), the open files with their locks, and
+//! the owners of lanes. What must survive a restart is on the members.
 //!
-//! Invariants: every word is an atomic or a lock, and all zeros is the empty state. A process that dies at any instruction leaves
-//! what the next can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
+//! Invariants: every word is an atomic or a lock, and all zeros is the empty state. A process that
+//! dies at any instruction leaves what the next can take over: a slot names pid and start time, a
+//! lock names its slot, a slot lists the files it holds open.
 
 mod anchors;
+mod aside;
 mod attach;
 mod entry;
 mod executing;
@@ -25,6 +28,7 @@ mod waits;
 mod watchers;
 
 pub use anchors::Anchors;
+use aside::{lose, pid_namespace};
 pub use attach::ATTACH_SLOT_COUNT;
 use attach::{AttachSlot, owner_id, slot_of};
 pub use entry::{find_segment, segment_paths};
@@ -37,17 +41,15 @@ pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, othe
 
 use crate::mapped::MappedRecords;
 use crate::undo::{Undo, UndoRecord, UndoRecords};
-use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId};
 use sys::high_fd::Raised;
 use sys::rustix::fs::{self, FlockOperation, Mode};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
-use sys::rustix::process::{Signal, getpid, kill_process};
 use sys::rustix::thread::futex;
 use sys::rustix::time::Timespec;
-use sys::{BorrowedFd, OsError, Result};
+use sys::{OsError, Result};
 use units::MemberSet;
 
 /// Files that can be open at once, by all processes together.
@@ -61,8 +63,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
 const VERSION: u32 = 38;
 
-/// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
-/// id in the lower, or [`JOURNAL_LANE_WAITS`].
+/// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the
+/// upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
 #[repr(C, align(64))]
 pub struct JournalLane(pub AtomicU64);
 
@@ -86,7 +88,8 @@ struct Segment {
     out_recorded: AtomicU32,
     /// 1: the superblocks say that the array is in use again ([`crate::superblock`]).
     use_recorded: AtomicU32,
-    /// 1: the last use of the array was ended in order, nothing waited to be made good then, and nothing was changed since.
+    /// 1: the last use of the array was ended in order, nothing waited to be made good then, and
+    /// nothing was changed since.
     is_as_ended: AtomicU32,
     /// The event count of the array when its last use was ended in order.
     ended_count: AtomicU64,
@@ -98,9 +101,11 @@ struct Segment {
     left_in_order: AtomicU32,
     /// Members of which somebody met an error since they came into use, as bits.
     met_errors: AtomicU32,
-    /// 1 once a process could not mark a file that it changed while a member was out ([`crate::changed`]).
+    /// 1 once a process could not mark a file that it changed while a member was out
+    /// ([`crate::changed`]).
     marks_missing: AtomicU32,
-    /// How each of them left: [`format::Leave::token`] and [`format::Leave::left_ns`]; 0 if not known.
+    /// How each of them left: [`format::Leave::token`] and [`format::Leave::left_ns`]; 0 if not
+    /// known.
     leaves: [[AtomicU64; 2]; units::MEMBER_COUNT_MAX],
     /// Members that are about to go out.
     leaving: leaving::Leaving,
@@ -116,7 +121,8 @@ struct Segment {
     fetch_lock: OwnedLock,
     /// Held while superblocks are written; nothing else is waited for meanwhile.
     superblock_lock: OwnedLock,
-    /// 1 while a change of names waits to be made good that a process left unfinished when it died; [`NAMES_WAIT_FOR_MEMBER`].
+    /// 1 while a change of names waits to be made good that a process left unfinished when it died;
+    /// [`NAMES_WAIT_FOR_MEMBER`].
     names_unfinished: AtomicU32,
     /// Where the log of names is.
     names_log: NamesLog,
@@ -124,7 +130,8 @@ struct Segment {
     names_epoch: AtomicU64,
     /// Files kept ready by all processes together.
     idle_count: AtomicU32,
-    /// Raised when a file is gone whose backing files others keep and nobody could cut: they let go of what they keep.
+    /// Raised when a file is gone whose backing files others keep and nobody could cut: they let go
+    /// of what they keep.
     idle_recalls: AtomicU32,
     /// Where to look for a free inode next.
     inode_hint: AtomicU64,
@@ -166,14 +173,15 @@ struct Segment {
     shown_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
     /// The files that each process keeps ready: entry plus one, 0 for none.
     idle_by_slot: [[AtomicU32; IDLE_COUNT]; ATTACH_SLOT_COUNT],
-    /// One bit per 64 entries of which one was ever used: so that looking through all of them touches few pages.
+    /// One bit per 64 entries of which one was ever used: so that looking through all of them
+    /// touches few pages.
     used: [AtomicU64; OPEN_WORDS / 64],
     keys: [AtomicU64; OPEN_FILE_COUNT],
     files: [SharedFile; OPEN_FILE_COUNT],
 }
 
-/// How far what a crash left behind was made good. It begins anew for the first process after a crash of the machine, or after processes
-/// ended without giving back what they held.
+/// How far what a crash left behind was made good. It begins anew for the first process after a
+/// crash of the machine, or after processes ended without giving back what they held.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u32)]
 pub enum Recovery {
@@ -227,7 +235,8 @@ pub struct Runtime {
     found_dead: AtomicU32,
     /// Whether this process gave back what a dead process held.
     reaped: AtomicBool,
-    /// Whether this process gave back a file without a name that a dead process was the last to have open.
+    /// Whether this process gave back a file without a name that a dead process was the last to
+    /// have open.
     reaped_nameless: AtomicBool,
 }
 
@@ -245,13 +254,14 @@ pub fn segment_path(uuid: format::Uuid) -> alloc::string::String {
 impl Runtime {
     /// Opens the segment of array `uuid`, making it if it is not there, and attaches this process.
     ///
-    /// Returns whether this process is the only one attached (it then assembles: see [`Self::finish_assembly`]). The segment's file
-    /// is locked until [`Self::let_in`]. `claim` is asked with the segment's device and inode number before anything in it is touched, and gives
+    /// Returns whether this process is the only one attached (it then assembles: see
+    /// [`Self::finish_assembly`]). The segment's file is locked until [`Self::let_in`]. `claim` is
+    /// asked with the segment's device and inode number before anything in it is touched, and gives
     /// whether other processes use the array by way of this segment.
     ///
     /// # Errors
-    /// `BUSY` if processes of another PID namespace use the segment: nobody could tell whether the owner of a lock lives. `TIMEDOUT` if a process
-    /// keeps it locked.
+    /// `BUSY` if processes of another PID namespace use the segment: nobody could tell whether the
+    /// owner of a lock lives. `TIMEDOUT` if a process keeps it locked.
     pub fn open(
         uuid: format::Uuid,
         access: format::Access,
@@ -271,7 +281,8 @@ impl Runtime {
         }
         let in_use = claim(stat.st_dev, stat.st_ino).inspect_err(|_| {
             if stat.st_size == 0 {
-                // Made here, and the array is used by way of another one: nobody is to find this one.
+                // Made here, and the array is used by way of another one: nobody is to find this
+                // one.
                 let _ = fs::unlink(path.as_str());
             }
         })?;
@@ -312,7 +323,8 @@ impl Runtime {
     fn map(file: Raised, path: alloc::string::String) -> Result<Self> {
         let (read_write, bytes) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<Segment>());
         let wishes = [bytes, units::PAGE_BYTES].map(|bytes| sys::place::wish(bytes) as *mut _);
-        // SAFETY: new mappings where the kernel agrees to them, of the file's full length and of one page.
+        // SAFETY: new mappings where the kernel agrees to them, of the file's full length and of
+        // one page.
         let (segment, page) = unsafe {
             let segment = mmap(wishes[0], bytes, read_write, MapFlags::SHARED, &file, 0)?;
             let page = mmap_anonymous(wishes[1], units::PAGE_BYTES, read_write, MapFlags::PRIVATE)?;
@@ -337,14 +349,16 @@ impl Runtime {
         }
     }
 
-    /// Whether the segment is none any more: it was cut short, or written over. Nothing of the array can be used.
+    /// Whether the segment is none any more: it was cut short, or written over. Nothing of the
+    /// array can be used.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.segment().magic.load(Ordering::Relaxed) != MAGIC
     }
 
-    /// Member states are settled. Called by every process that opened the segment, before [`Self::let_in`].
+    /// Member states are settled. Called by every process that opened the segment, before
+    /// [`Self::let_in`].
     pub fn finish_assembly(&self) {
         self.segment().assembled.store(1, Ordering::Release);
     }
@@ -359,8 +373,9 @@ impl Runtime {
         self.segment().recovered.load(Ordering::Acquire) == Recovery::Needed as u32
     }
 
-    /// Begins to make good what a crash left behind, if that has not been done up to `goal`, and returns whether this process is to do it: then [`Self::end_recovery`] must follow, and no other process comes
-    /// past here before. Whoever dies in between leaves it to the next.
+    /// Begins to make good what a crash left behind, if that has not been done up to `goal`, and
+    /// returns whether this process is to do it: then [`Self::end_recovery`] must follow, and no
+    /// other process comes past here before. Whoever dies in between leaves it to the next.
     pub fn begin_recovery(&self, goal: Recovery) -> bool {
         let segment = self.segment();
         let is_done = || segment.recovered.load(Ordering::Acquire) >= goal as u32;
@@ -375,7 +390,8 @@ impl Runtime {
         true
     }
 
-    /// Ends what [`Self::begin_recovery`] began. `reached` says how far it came; None if it failed, and the next process is to begin anew.
+    /// Ends what [`Self::begin_recovery`] began. `reached` says how far it came; None if it failed,
+    /// and the next process is to begin anew.
     pub fn end_recovery(&self, reached: Option<Recovery>) {
         let segment = self.segment();
         if let Some(reached) = reached {
@@ -384,8 +400,8 @@ impl Runtime {
         segment.recovery_lock.unlock();
     }
 
-    /// Runs `recover` alone, if what a crash left behind has not been made good up to `goal`, and notes that it has. Whoever dies in it
-    /// leaves it to the next.
+    /// Runs `recover` alone, if what a crash left behind has not been made good up to `goal`, and
+    /// notes that it has. Whoever dies in it leaves it to the next.
     pub fn recover_to(&self, goal: Recovery, recover: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.begin_recovery(goal) {
             let result = recover();
@@ -401,13 +417,13 @@ impl Runtime {
         unsafe { self.segment.as_ref() }
     }
 
-    /// Notes with which event count the last use of the array was ended in order: then there was no crash of the machine in the
-    /// middle of anything. None if that use was not ended in order.
+    /// Notes with which event count the last use of the array was ended in order: then there was no
+    /// crash of the machine in the middle of anything. None if that use was not ended in order.
     pub(crate) fn note_clean(&self, ended: Option<u64>) {
         let segment = self.segment();
         let Some(count) = ended else { return segment.is_as_ended.store(0, Ordering::SeqCst) };
-        // A process that may not write superblocks leaves the mark of an orderly end on them when it changes something. So a mark that
-        // this segment has seen before says nothing new.
+        // A process that may not write superblocks leaves the mark of an orderly end on them when
+        // it changes something. So a mark that this segment has seen before says nothing new.
         if segment.ended_count.swap(count, Ordering::SeqCst) != count {
             segment.is_as_ended.store(1, Ordering::SeqCst);
         }
@@ -419,15 +435,15 @@ impl Runtime {
         self.segment().is_as_ended.store(0, Ordering::SeqCst);
     }
 
-    /// Whether the array is as its last use left it, which was ended in order: all members in use had made every change then,
-    /// and nothing was changed since.
+    /// Whether the array is as its last use left it, which was ended in order: all members in use
+    /// had made every change then, and nothing was changed since.
     #[must_use]
     pub fn is_as_it_ended(&self) -> bool {
         self.segment().is_as_ended.load(Ordering::SeqCst) != 0
     }
 
-    /// What processes left that are gone is looked at again by the next that is alone, also what they left when they ended in order: a thread may have been in the middle
-    /// of a write.
+    /// What processes left that are gone is looked at again by the next that is alone, also what
+    /// they left when they ended in order: a thread may have been in the middle of a write.
     pub fn note_deaths(&self) {
         self.segment().recovered.fetch_min(Recovery::Deaths as u32, Ordering::AcqRel);
     }
@@ -459,8 +475,8 @@ impl Runtime {
         self.segment().epoch.load(Ordering::Acquire)
     }
 
-    /// Sets the members out of use, at assembly. What tables, lanes and logs of a member say that is back is looked at again: the others may have
-    /// noted things without it.
+    /// Sets the members out of use, at assembly. What tables, lanes and logs of a member say that
+    /// is back is looked at again: the others may have noted things without it.
     pub fn set_out(&self, out: MemberSet, recorded: MemberSet) {
         if !self.out().minus(out).is_empty() {
             self.segment().recovered.fetch_min(Recovery::Deaths as u32, Ordering::AcqRel);
@@ -473,8 +489,8 @@ impl Runtime {
         self.segment().epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes more members out of use. Returns those that were in use until now. A member that is about to join does not come
-    /// into use any more.
+    /// Takes more members out of use. Returns those that were in use until now. A member that is
+    /// about to join does not come into use any more.
     pub fn add_out(&self, members: MemberSet) -> MemberSet {
         self.end_joining(members);
         let before = self.known(self.segment().out.fetch_or(members.bits(), Ordering::SeqCst));
@@ -488,7 +504,8 @@ impl Runtime {
         fresh
     }
 
-    /// Notes that the caller tells of the loss of a member. True for the first caller since the member went out; all others keep silent.
+    /// Notes that the caller tells of the loss of a member. True for the first caller since the
+    /// member went out; all others keep silent.
     pub fn claim_telling(&self, slot: units::Slot) -> bool {
         let one = MemberSet::EMPTY.with(slot);
         let before = MemberSet::from_bits(self.segment().out_told.fetch_or(one.bits(), Ordering::AcqRel));
@@ -500,7 +517,8 @@ impl Runtime {
         self.segment().out_told.fetch_and(!MemberSet::EMPTY.with(slot).bits(), Ordering::AcqRel);
     }
 
-    /// Whether the superblocks know of this use of the array: the time in which processes are attached without a gap.
+    /// Whether the superblocks know of this use of the array: the time in which processes are
+    /// attached without a gap.
     #[inline]
     #[must_use]
     pub fn is_use_recorded(&self) -> bool {
@@ -588,8 +606,8 @@ impl Runtime {
 
     // --- locks of the whole array
 
-    /// Runs `change` alone among all changes of names. It gets `Inherited` from the death of a process in the middle of a change until
-    /// [`Self::names_are_whole`].
+    /// Runs `change` alone among all changes of names. It gets `Inherited` from the death of a
+    /// process in the middle of a change until [`Self::names_are_whole`].
     pub fn with_namespace<T>(&self, change: impl FnOnce(Acquired) -> T) -> T {
         let segment = self.segment();
         self.with_lock(&segment.namespace, |acquired| {
@@ -606,12 +624,14 @@ impl Runtime {
         &self.segment().names_log
     }
 
-    /// Notes that a change of names is unfinished, and this process may not finish it. The namespace lock is held.
+    /// Notes that a change of names is unfinished, and this process may not finish it. The
+    /// namespace lock is held.
     pub fn names_are_unfinished(&self) {
         self.segment().names_unfinished.store(1, Ordering::Relaxed);
     }
 
-    /// Notes that only a member which is away tells whether the last change of names was made. The namespace lock is held.
+    /// Notes that only a member which is away tells whether the last change of names was made. The
+    /// namespace lock is held.
     pub fn names_wait_for_member(&self) {
         self.segment().names_unfinished.store(NAMES_WAIT_FOR_MEMBER, Ordering::Relaxed);
     }
@@ -634,7 +654,8 @@ impl Runtime {
         segment.names_unfinished.store(0, Ordering::Relaxed);
     }
 
-    /// Runs a change of where directories or symlinks lie: what any process remembers of them is void. The namespace lock is held.
+    /// Runs a change of where directories or symlinks lie: what any process remembers of them is
+    /// void. The namespace lock is held.
     pub fn restructuring<T>(&self, change: impl FnOnce() -> T) -> T {
         let epoch = &self.segment().names_epoch;
         let before = epoch.load(Ordering::Relaxed);
@@ -652,7 +673,8 @@ impl Runtime {
         Some(self.segment().names_epoch.load(Ordering::SeqCst)).filter(|epoch| epoch & 1 == 0)
     }
 
-    /// The state of members and names together: what was learnt under one is void under another. None while names are being changed.
+    /// The state of members and names together: what was learnt under one is void under another.
+    /// None while names are being changed.
     pub fn epochs(&self) -> Option<[u64; 2]> {
         Some([self.names_epoch()?, self.epoch()])
     }
@@ -662,13 +684,15 @@ impl Runtime {
         self.with_lock(&self.segment().open_lock, change)
     }
 
-    /// Runs `change` alone among everything that gives out inode numbers; it gets the hint where to look first.
+    /// Runs `change` alone among everything that gives out inode numbers; it gets the hint where to
+    /// look first.
     pub fn with_inodes<T>(&self, change: impl FnOnce(&AtomicU64) -> T) -> T {
         let segment = self.segment();
         self.with_lock(&segment.inode_lock, |_| change(&segment.inode_hint))
     }
 
-    /// Runs `fetch` alone among everything that takes descriptors of other processes. It may wait for the other process, so no lock but this one is held meanwhile.
+    /// Runs `fetch` alone among everything that takes descriptors of other processes. It may wait
+    /// for the other process, so no lock but this one is held meanwhile.
     pub fn with_fetching<T>(&self, fetch: impl FnOnce() -> T) -> T {
         self.with_lock(&self.segment().fetch_lock, |_| fetch())
     }
@@ -678,8 +702,8 @@ impl Runtime {
         self.with_lock(&self.segment().superblock_lock, |_| change())
     }
 
-    /// Runs `change` with the superblock lock held, if nobody holds that lock. The calling thread may be one that was
-    /// interrupted while it held the lock.
+    /// Runs `change` with the superblock lock held, if nobody holds that lock. The calling thread
+    /// may be one that was interrupted while it held the lock.
     pub(crate) fn with_free_superblocks(&self, change: impl FnOnce()) {
         let lock = &self.segment().superblock_lock;
         if lock.try_lock(self.me()) {
@@ -710,7 +734,8 @@ impl Runtime {
         self.segment().bell.load(Ordering::Acquire)
     }
 
-    /// Rings the bell: something has happened to mapped files that all processes are to look at now. Returns how often it has been rung then.
+    /// Rings the bell: something has happened to mapped files that all processes are to look at
+    /// now. Returns how often it has been rung then.
     pub fn ring(&self) -> u32 {
         let bell = &self.segment().bell;
         let rings = bell.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
@@ -726,7 +751,8 @@ impl Runtime {
 
     // --- what is undone if its process dies
 
-    /// Takes a record for what a change of file `key` is about to overwrite. None if there is none left.
+    /// Takes a record for what a change of file `key` is about to overwrite. None if there is none
+    /// left.
     ///
     /// # Errors
     /// `NOSPC` if shared memory is full.
@@ -751,7 +777,8 @@ impl Runtime {
 
     // --- lanes
 
-    /// The owner of each write-intent lane: 0 free, otherwise owner in the upper half and thread id in the lower.
+    /// The owner of each write-intent lane: 0 free, otherwise owner in the upper half and thread id
+    /// in the lower.
     pub fn lanes(&self) -> &[AtomicU64] {
         &self.segment().lanes
     }
@@ -811,83 +838,11 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.detach();
         persist::stand_in::end(self.segment.as_ptr() as usize);
-        // SAFETY: both mappings are ours, of these lengths, and nobody can use them after self is gone.
+        // SAFETY: both mappings are ours, of these lengths, and nobody can use them after self is
+        // gone.
         unsafe {
             let _ = munmap(self.segment.as_ptr().cast(), size_of::<Segment>());
             let _ = munmap(self.me.as_ptr().cast(), units::PAGE_BYTES);
         }
     }
-}
-
-/// What no PID namespace has for its number.
-const NO_NAMESPACE: u64 = 1;
-
-impl Runtime {
-    /// Tells whether this process, a child of the one that attached, is in another PID namespace (pid_namespaces(7)): it cannot tell which of the attached
-    /// processes live, nor they whether it does.
-    #[must_use]
-    pub fn is_elsewhere(&self) -> bool {
-        let (own, namespace) = (self.segment().pid_namespace.load(Ordering::Relaxed), pid_namespace());
-        own != 0 && namespace != 0 && own != namespace
-    }
-
-    /// Parts this process, a child that has just been forked, from the array: from now on the process sees an array all of whose members are out, and
-    /// changes nothing that others see.
-    pub fn stand_aside(&self) {
-        let (start, bytes) = (self.segment.as_ptr().cast(), size_of::<Segment>());
-        // SAFETY: the place is this mapping's own; any bytes, zeros too, are a segment's, and no other thread of the child uses it.
-        let replaced = unsafe {
-            mmap_anonymous(
-                start,
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
-            )
-        };
-        if replaced.is_err() {
-            // The kernel has no memory for it. This process must not go on with the others' segment.
-            let _ = kill_process(getpid(), Signal::KILL);
-        }
-        make_lost(start as usize, self.me.as_ptr() as usize);
-        self.segment().pid_namespace.store(NO_NAMESPACE, Ordering::Relaxed);
-    }
-
-    /// Tells whether this process was parted from the array by [`Self::stand_aside`].
-    #[inline]
-    #[must_use]
-    pub fn stands_aside(&self) -> bool {
-        self.segment().pid_namespace.load(Ordering::Relaxed) == NO_NAMESPACE
-    }
-}
-
-/// Makes zeros at `address` the segment of an array all of whose members are out: what stands in for a segment that was cut short, or for which shared memory has no room. The others
-/// take over what this process held, as if it had died. Runs in a handler.
-fn lose(address: usize, myself: usize) {
-    make_lost(address, myself);
-    showing::note_loss();
-}
-
-fn make_lost(address: usize, myself: usize) {
-    // SAFETY: a page of its own for as long as the segment is mapped.
-    let myself = unsafe { &*(myself as *const Myself) };
-    if let Some(me) = OwnerId::new(myself.owner.load(Ordering::Relaxed)) {
-        // SAFETY: the segment's file is open as long as the process is attached.
-        let file = unsafe { BorrowedFd::borrow_raw(myself.file.load(Ordering::Relaxed) as i32) };
-        let place = offset_of!(Segment, attach) + slot_of(me) * size_of::<AttachSlot>() + offset_of!(AttachSlot, pid);
-        if fs::fstat(file).is_ok_and(|stat| stat.st_size as usize == size_of::<Segment>()) {
-            let _ = sys::rustix::io::pwrite(file, &NO_PID.to_ne_bytes(), place as u64);
-        }
-    }
-    // SAFETY: as long as a segment, and nobody else knows it (persist::stand_in); any bytes are valid.
-    let segment = unsafe { &*(address as *const Segment) };
-    segment.out.store(u32::MAX, Ordering::Relaxed);
-    segment.epoch.store(u64::MAX, Ordering::Relaxed);
-    segment.recovered.store(Recovery::Done as u32, Ordering::Relaxed);
-    segment.assembled.store(1, Ordering::Relaxed);
-    segment.journal_failed.store(1, Ordering::Relaxed);
-}
-
-/// The number of this process' PID namespace (namespaces(7)); 0 if proc is not mounted.
-fn pid_namespace() -> u64 {
-    fs::stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }

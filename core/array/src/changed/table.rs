@@ -1,9 +1,11 @@
 //! The table of changed files of one member, mapped.
 //!
 //! Invariants:
-//! - a mark is stored in one piece, and a record counts only if it fits its check: whoever dies, and wherever a power cut comes, no half of one
-//!   says that a file has not changed or that a member left in order;
-//! - before the table names an update of the superblocks anew, what it told of members that are out is gone for good.
+//! - a mark is stored in one piece, and a record counts only if it fits its check: whoever dies,
+//!   and wherever a power cut comes, no half of one says that a file has not changed or that a
+//!   member left in order;
+//! - before the table names an update of the superblocks anew, what it told of members that are out
+//!   is gone for good.
 
 use crate::regular::open_regular;
 use crate::superblock::{make_table, open_new, write_fully};
@@ -30,7 +32,8 @@ pub(super) const RESERVED_BYTES: usize = (CHANGED_MARKS_OFFSET - CHANGED_RECORDS
 pub(super) const NO_LEAVES: [u8; CHANGED_RECORD_BYTES * MEMBER_COUNT_MAX] = [0; CHANGED_RECORD_BYTES * MEMBER_COUNT_MAX];
 pub(super) const NO_RECORD: [u8; CHANGED_RECORD_BYTES] = [0; CHANGED_RECORD_BYTES];
 
-/// A table in memory. It takes no descriptor, and a process that gives up its rights can go on marking files.
+/// A table in memory. It takes no descriptor, and a process that gives up its rights can go on
+/// marking files.
 pub(super) struct Table {
     start: NonNull<u8>,
     pub(super) domain: PersistenceDomain,
@@ -49,11 +52,13 @@ impl Table {
             return Err(OsError::NOENT);
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // The program may map again what it has unmapped itself, by its address: the table must not lie there.
+        // The program may map again what it has unmapped itself, by its address: the table must not
+        // lie there.
         let wish = sys::place::wish(CHANGED_FILE_BYTES);
         // SAFETY: a new mapping, where nothing lies: the address is a wish.
         let map = |flags| unsafe { mmap(wish as *mut _, CHANGED_FILE_BYTES, access, flags, &file, 0) };
-        // As every table on persistent memory. Where the kernel refuses that for this file, `persist` makes it durable all the same.
+        // As every table on persistent memory. Where the kernel refuses that for this file,
+        // `persist` makes it durable all the same.
         let start = match domain {
             PersistenceDomain::Adr | PersistenceDomain::Eadr => map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC),
             PersistenceDomain::PageCache | PersistenceDomain::Volatile => Err(OsError::OPNOTSUPP),
@@ -62,7 +67,8 @@ impl Table {
         NonNull::new(start.cast()).map(|start| Self { start, domain }).ok_or(OsError::NOMEM)
     }
 
-    /// Stores bytes at an offset, both of whole words, where the table has others; they are durable after [`Self::persist`].
+    /// Stores bytes at an offset, both of whole words, where the table has others; they are durable
+    /// after [`Self::persist`].
     pub(super) fn put(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let (words, at) = (bytes.as_chunks::<8>().0, offset as usize);
         if at + bytes.len() > CHANGED_FILE_BYTES || !at.is_multiple_of(8) || !bytes.len().is_multiple_of(8) {
@@ -71,7 +77,8 @@ impl Table {
         let (from, count, to) = (words.as_ptr(), words.len(), self.start.as_ptr());
         let store = || {
             for index in 0..count {
-                // SAFETY: a word of the mapping, which others store to at the same time, and one of the bytes.
+                // SAFETY: a word of the mapping, which others store to at the same time, and one of
+                // the bytes.
                 unsafe {
                     let (place, word) = (to.add(at + 8 * index).cast::<u64>(), u64::from_ne_bytes(*from.add(index)));
                     if place.read_volatile() != word {
@@ -131,7 +138,8 @@ impl Table {
         unsafe { guard(store) }.map_err(|_| OsError::IO)
     }
 
-    /// Gives what is damaged what costs most: a file counts as changed, nothing is known of a leave, and a mark may be missing.
+    /// Gives what is damaged what costs most: a file counts as changed, nothing is known of a
+    /// leave, and a mark may be missing.
     pub(super) fn mend(&self, array: Uuid, member: Uuid) -> Result<()> {
         for slot in 0..=MEMBER_COUNT_MAX + CHANGED_UPDATE_COUNT {
             let record = self.get(changed_record_offset(slot))?;
@@ -172,12 +180,14 @@ impl Table {
         Ok(updates)
     }
 
-    /// Tells whether no update of the superblocks was made past the table, the last of which has the name `update_id`. An update of an old program has none: 0.
+    /// Tells whether no update of the superblocks was made past the table, the last of which has
+    /// the name `update_id`. An update of an old program has none: 0.
     pub(super) fn has_followed(&self, update_id: u64) -> bool {
         self.updates().is_ok_and(|updates| updates.contains(&Some(update_id)))
     }
 
-    /// Has the table name the last update of the superblocks. If another program has made that, what the table tells of members that are out is not so any more, and is taken away before.
+    /// Has the table name the last update of the superblocks. If another program has made that,
+    /// what the table tells of members that are out is not so any more, and is taken away before.
     pub(super) fn catch_up(&self, update_id: u64) -> Result<()> {
         if self.has_followed(update_id) {
             return Ok(());
@@ -189,8 +199,9 @@ impl Table {
         self.persist()
     }
 
-    /// Has the table name an update of the superblocks that is about to be made, beside the one before it: the superblocks may be left with either. A table that
-    /// tells of no leave need not follow.
+    /// Has the table name an update of the superblocks that is about to be made, beside the one
+    /// before it: the superblocks may be left with either. A table that tells of no leave need not
+    /// follow.
     pub(super) fn follow(&self, update_id: u64, next_id: u64) -> Result<()> {
         if self.get::<{ NO_LEAVES.len() }>(changed_record_offset(0))? == NO_LEAVES {
             return Ok(());

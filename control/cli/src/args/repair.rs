@@ -1,0 +1,334 @@
+//! The commands that take members out, bring them back, make them anew and compare them, and those
+//! that steer such a job.
+
+use crate::{job::Pace, name::ArrayName};
+use clap::{Args, ValueHint};
+use std::path::{Path, PathBuf};
+use units::parse_bytes;
+
+/// Make members that were lost whole again, in their own directories
+///
+/// A member that is out comes back: an empty directory (a new device mounted where the old one
+/// was), or a member that was away, whose old content is given up. It gets all names, and then what
+/// its files held is computed from the other members while programs work. Until then each file has
+/// the redundancy that it had without the member, and the array is degraded. Cut short, the command
+/// goes on where it was when it is given again.
+///
+/// Programs may run. Those that were started before the member is begun cannot use it: they must
+/// end, or be started again one after the other, before it comes into use. The command names them,
+/// or waits for them with --wait; given again, it goes on. Files that are open as the member comes
+/// into use go on without it until all programs have closed them, and are computed then. An array
+/// with a journal must be at rest.
+///
+/// If the array has spares ('cxlraid add ARRAY --spare DIR') and no member is named, spares take
+/// the places of members that are out, and only the other members are made whole in their own
+/// directories.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid rebuild db
+  cxlraid rebuild db --wait 600
+  cxlraid rebuild db --rate 500M --idle
+  cxlraid rebuild db /mnt/b")]
+pub(crate) struct Rebuild {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+    /// The member [default: every member that is out]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: Option<PathBuf>,
+    /// Only put spares in the places of members that are out, and go on with what was cut short
+    #[arg(long, conflicts_with = "member")]
+    pub(crate) spares: bool,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
+}
+
+/// Bring a member back that was away: it gets what changed meanwhile
+///
+/// While a member is out, the others mark each file of which bytes change. The member that comes
+/// back gets the names of the others, and the bytes of marked files are computed from the other
+/// members; all other files keep the bytes that they have on it. Programs may run, and a command
+/// that was cut short goes on when it is given again, as with 'cxlraid rebuild'.
+///
+/// That takes a member which is proven to be what it was as it left: taken out by 'cxlraid fail',
+/// moved or unmounted while programs went on with the others, or missing since the array was ended
+/// with 'cxlraid stop'. Of one that had an error, or is a copy, or an older state, and in an array
+/// with a journal, all is made anew, as by 'cxlraid rebuild'; the command says so. A file that
+/// somebody has changed on the member meanwhile is computed, too.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid re-add db /mnt/b
+  cxlraid re-add db /mnt/b --wait 600")]
+pub(crate) struct ReAdd {
+    /// Name of the array
+    pub(crate) name: ArrayName,
+    /// The member
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
+}
+
+/// How long a rebuild waits for programs.
+#[derive(Args, Debug)]
+pub(crate) struct Patience {
+    /// Wait so long for programs to end that keep the member from coming into use, and for files to
+    /// be closed that are open since before
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
+    pub(crate) wait: u64,
+}
+
+/// How fast a rebuild, a replacement, a re-add or a scrub works.
+#[derive(Args, Debug)]
+pub(crate) struct PaceOptions {
+    /// Do no more bytes of files in a second, say 500M; a file that a program waits for is computed
+    /// without this limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
+    pub(crate) rate: Option<u64>,
+    /// Give way: do no more than 10M in a second while programs that use the array are busy, which
+    /// is when they have used a processor within the last half second
+    #[arg(long)]
+    pub(crate) idle: bool,
+    /// So many threads work on as many files [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: Option<u16>,
+}
+
+impl PaceOptions {
+    /// What they ask for.
+    pub(crate) fn pace(&self) -> Pace {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from).min(256);
+        Pace { rate: self.rate, gives_way: self.idle, workers: self.workers.map_or(processors, usize::from) }
+    }
+}
+
+/// A rate in bytes: less than a piece of work in a second would look like a pause.
+fn parse_rate(text: &str) -> Result<u64, String> {
+    parse_bytes(text)
+        .filter(|&rate| rate >= 1 << 20)
+        .ok_or_else(|| "a rate is in bytes a second and at least 1M; say for example 500M".to_owned())
+}
+
+/// Let the job that runs on an array pause: a rebuild, a replacement, a re-add or a scrub
+///
+/// Whoever may use the array may pause its job, which another process or user may have begun. While
+/// it is paused it holds no lock of a file; a file whose bytes it is just computing is begun again
+/// when it goes on. It goes on after 'cxlraid resume'; if the process of a paused job ends, nothing
+/// is paused any more, and the same command, given again, goes on. 'cxlraid status' shows the job.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid pause db")]
+pub(crate) struct Pause {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+}
+
+/// Let the job of an array go on that was paused
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid resume db")]
+pub(crate) struct Resume {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+}
+
+/// End the job that runs on an array: a rebuild, a replacement, a re-add or a scrub
+///
+/// What is done stays done, and nothing is left half done: a rebuild goes on when it is given again
+/// ('cxlraid rebuild', also after a replacement or a re-add), a scrub tells what it has found. The
+/// command waits until the job has ended.
+///
+/// 'cxlraid monitor' goes on with a rebuild that was cut short or cancelled; 'cxlraid pause' holds
+/// it up.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid cancel db")]
+pub(crate) struct Cancel {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+}
+
+/// Put a new directory in the place of a member that is lost, and rebuild
+///
+/// The new directory is empty. It takes the place of the old one in the array and in the file that
+/// keeps the array's name; then it is rebuilt as by 'cxlraid rebuild'. A member that works is not
+/// replaced.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid replace db /mnt/b /mnt/new")]
+pub(crate) struct Replace {
+    /// Name of the array
+    pub(crate) name: ArrayName,
+    /// The member that is out
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) old: PathBuf,
+    /// The directory that takes its place
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) new: PathBuf,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
+}
+
+/// Read everything that members hold and compare it, while programs work
+///
+/// Of each file copies and parity are compared with the data, of each name what the members have
+/// (kind, owner, mode, number of names, extended attributes, time of modification, length), and of
+/// the members' tables, log of names, superblocks and journal their checks and each other. Each
+/// thing that does not fit is told by the file's name and offset, with what can be known: with P
+/// and Q (RAID 6) one wrong member of a stripe is located; of three copies and more those that
+/// differ from most; else which is wrong cannot be known without checksums.
+///
+/// --check changes nothing; what a crash or a process that died left is made good as by every
+/// program that opens a file. --repair rewrites a member that is located from the others; where
+/// nothing says which is wrong, parity and later copies are made from the data, as by mdadm's
+/// repair: what is wrong in the data stays. Modes, owners, extended attributes and times become
+/// those of most members, else those of the lowest; names that a member lacks, and files that are
+/// shorter, are told and left: 'cxlraid rebuild' makes a member anew. Bytes are judged in units of
+/// 4 KiB of each member.
+///
+/// SIGINT and 'cxlraid cancel' end a scrub, which tells what it has found.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status:
+  0  everything was compared, and fits
+  1  it could not run, or was ended before anything was found
+  3  something does not fit (also where it was mended), or could not be compared: members are out, files cannot be read
+
+Examples:
+  cxlraid scrub db
+  cxlraid scrub db --repair --idle
+  cxlraid scrub db /data/tables --json")]
+pub(crate) struct Scrub {
+    /// Name of the array; without it (then a path comes first) the environment says which
+    #[arg(value_name = "ARRAY", value_parser = parse_first)]
+    pub(crate) first: Option<First>,
+    /// Only look (the default)
+    #[arg(long, conflicts_with = "repair")]
+    pub(crate) check: bool,
+    /// Mend what does not fit
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Print one JSON document (its keys only ever grow within a \"version\")
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only these files and directories of the array, and none of its tables
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
+}
+
+/// The first word of a command whose array need not be named.
+#[derive(Clone, Debug)]
+pub(crate) enum First {
+    /// The array's name.
+    Array(ArrayName),
+    /// A path on the array of the environment.
+    Path(PathBuf),
+}
+
+fn parse_first(text: &str) -> Result<First, String> {
+    if text.contains('/') {
+        return Ok(First::Path(text.into()));
+    }
+    text.parse().map(First::Array)
+}
+
+impl Scrub {
+    /// The array's name.
+    pub(crate) const fn array(&self) -> Option<&ArrayName> {
+        match &self.first {
+            Some(First::Array(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The paths that are meant; none: everything.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let first = if let Some(First::Path(path)) = &self.first { Some(path) } else { None };
+        first.into_iter().chain(&self.paths).map(PathBuf::as_path)
+    }
+}
+
+/// Take a member out of use by hand, while programs run
+///
+/// As mdadm's --fail: the member counts as failed from now on. Every process that uses the array
+/// serves from the other members by its next operation; what was stored through mappings is brought
+/// to them first, so nothing is lost. The member lacks what changes afterwards, and is not used
+/// again before 'cxlraid rebuild' has made it anew. A member that the others cannot do without is
+/// refused, with the names of files that would be lost; --force takes it out all the same: what
+/// only it has cannot be read then, until 'cxlraid stop', and since nothing of that is put on
+/// record the next use of the array has the member again.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid fail db /mnt/b")]
+pub(crate) struct Fail {
+    /// Name of the array
+    pub(crate) array: ArrayName,
+    /// The member
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
+    /// Do it, also if files cannot be read afterwards
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Show or change how a member is used
+///
+/// With --write-mostly on, as mdadm's option of that name, the member gets every write and is read
+/// from only where no other member in use has a copy of the bytes: for a slow device beside a fast
+/// one. That is so at once for every program that runs, and stays with the member's place in the
+/// array until --write-mostly off. Only levels 1, 01 and 10 keep copies. What programs map (mmap)
+/// they load from the first member that has a copy and is in use, whatever is said here.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid member db /mnt/b
+  cxlraid member db /mnt/b --write-mostly on")]
+pub(crate) struct Member {
+    /// Name of the array
+    pub(crate) array: ArrayName,
+    /// The member
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
+    /// Whether the member is read from only where no other one has a copy
+    #[arg(long, value_name = "on|off")]
+    pub(crate) write_mostly: Option<Switch>,
+}
+
+/// On or off.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+/// Empty the place of a member that is out, or take a spare away
+///
+/// As mdadm's --remove: only a member that has failed, or was failed by hand, is removed. Nothing
+/// in its directory is changed; from now on no directory is believed to be that member, and
+/// 'cxlraid replace' (or 'cxlraid rebuild', which makes it anew) fills its place. Processes that
+/// were running when the member was in use may have its directory open until they end.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid remove db /mnt/b")]
+pub(crate) struct Remove {
+    /// Name of the array
+    pub(crate) array: ArrayName,
+    /// The member or the spare
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
+}
