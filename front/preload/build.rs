@@ -1,4 +1,5 @@
-//! How libcxlraid.so is linked: nothing of libc or the compiler's start files, our constructor first, no lazy binding.
+//! How libcxlraid.so is linked: nothing of libc or the compiler's start files, our constructor
+//! first, no lazy binding.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -6,7 +7,8 @@ fn main() {
         "-nostartfiles",
         "-nodefaultlibs",
         "-Wl,-soname,libcxlraid.so",
-        // Our constructor runs before any other library's (glibc honours one such library per process).
+        // Our constructor runs before any other library's (glibc honours one such library per
+        // process).
         "-Wl,-z,initfirst",
         "-Wl,-z,now",
         "-Wl,-z,nodelete",
@@ -20,7 +22,8 @@ fn main() {
     println!("cargo:rustc-env=CXLRAID_PATCH_SOURCES={:016x}", sources("src/patch"));
 }
 
-/// A hash (FNV-1a) of the code that finds sites: what another build of it has found is not taken from the cache.
+/// A hash (FNV-1a) of the code that finds sites: what another build of it has found is not taken
+/// from the cache.
 fn sources(directory: &str) -> u64 {
     println!("cargo:rerun-if-changed={directory}");
     let entries = std::fs::read_dir(directory).expect("the package's own sources");

@@ -1,14 +1,14 @@
-//! Measures from which length on non-temporal stores are faster, for the constants in `src/kernels.rs`. It prints
-//! tables in nanoseconds per call.
+//! Measures from which length on non-temporal stores are faster, for the constants in
+//! `src/kernels.rs`. It prints tables in nanoseconds per call.
 //!
 //!     cargo run --release -p cxlraid-persist --example threshold [DIRECTORY]
 //!
-//! It makes three member files of 512 MiB in DIRECTORY (/dev/shm if none is given) and unlinks them at once. It needs a
-//! quiet machine: on a busy one only the figures of one row can be compared.
+//! It makes three member files of 512 MiB in DIRECTORY (/dev/shm if none is given) and unlinks them
+//! at once. It needs a quiet machine: on a busy one only the figures of one row can be compared.
 //!
-//! Non-temporal stores are compared with ordinary ones for each length, *hot* (a region of 64 KiB that is used over and
-//! over) and *cold* (random places in 512 MiB of each member). The read-modify-write of RAID 5 is compared with a plain
-//! loop.
+//! Non-temporal stores are compared with ordinary ones for each length, *hot* (a region of 64 KiB
+//! that is used over and over) and *cold* (random places in 512 MiB of each member). The
+//! read-modify-write of RAID 5 is compared with a plain loop.
 
 use cxlraid_persist::fault::guard;
 use cxlraid_persist::{Kernels, PersistenceDomain, fence, kernels, kernels_for};
@@ -22,7 +22,8 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap};
 const MEMBER_BYTES: usize = 512 << 20;
 const HOT_BYTES: usize = 64 << 10;
 
-/// Makes a member file and maps it with all its pages. The file is unlinked, so it is gone when the process ends.
+/// Makes a member file and maps it with all its pages. The file is unlinked, so it is gone when the
+/// process ends.
 fn member(directory: &Path, index: usize) -> *mut u8 {
     let path = directory.join(format!("cxlraid-threshold-{}-{index}", std::process::id()));
     let file: File = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("create a member");
@@ -34,7 +35,8 @@ fn member(directory: &Path, index: usize) -> *mut u8 {
     map.expect("map the member").cast()
 }
 
-/// The offsets at which a run makes its calls: in `0..region`, at multiples of the length rounded up to lines.
+/// The offsets at which a run makes its calls: in `0..region`, at multiples of the length rounded
+/// up to lines.
 struct Places {
     slots: u64,
     slot_bytes: usize,
@@ -64,8 +66,8 @@ impl Places {
     }
 }
 
-/// Nanoseconds per call of `f(offset)`: the best of five runs. The longer `len`, the fewer calls a run has, so that a
-/// run takes some 20 to 40 ms.
+/// Nanoseconds per call of `f(offset)`: the best of five runs. The longer `len`, the fewer calls a
+/// run has, so that a run takes some 20 to 40 ms.
 fn measure(mut places: Places, len: usize, mut f: impl FnMut(usize)) -> f64 {
     let calls = (40_000_000 / (len + 400)).max(100);
     let mut best = f64::MAX;
@@ -132,7 +134,8 @@ fn read_modify_write(members: &[*mut u8], new: *mut u8) {
     let line = |name: &str, f: &dyn Fn(*mut u8, *mut u8)| {
         let run = |random: bool| {
             measure(Places::new(2 * MEMBER_BYTES, 4096, random), 4096, |offset| {
-                // The bytes lie as on RAID 5: stripes of two data chunks of 64 KiB, each stripe's P on the next member.
+                // The bytes lie as on RAID 5: stripes of two data chunks of 64 KiB, each stripe's P
+                // on the next member.
                 let (chunk, within) = (offset >> 16, offset & 0xffff);
                 let (stripe, column) = (chunk / 2, chunk % 2);
                 let parity = 2 - stripe % 3;
@@ -145,8 +148,8 @@ fn read_modify_write(members: &[*mut u8], new: *mut u8) {
         println!("{name:<28} {:>10.0} {:>8.0}", run(false), run(true));
     };
     let [stream, cached] = [kernels().always_streaming(), kernels().never_streaming()];
-    // SAFETY: in every call below `data` and `p` have 4096 bytes at line boundaries, `new` has 1 MiB, and `out` is the
-    // upper half of that.
+    // SAFETY: in every call below `data` and `p` have 4096 bytes at line boundaries, `new` has 1
+    // MiB, and `out` is the upper half of that.
     unsafe {
         if std::is_x86_feature_detected!("avx512f") {
             line("plain loop", &|data, p| plain_update(data, p, new, 4096));

@@ -1,14 +1,16 @@
 //! The guard: a memory fault inside it is a return value.
 //!
-//! The fault it exists for: a member's memory is gone (SIGBUS beyond a truncated file or on a failed device), or the
-//! program passed a bad pointer (SIGSEGV). Nothing is checked per access: the SIGBUS or SIGSEGV handler finds the
-//! thread inside a guard, and makes the return from the signal continue at the guard's end, which then reports the address.
+//! The fault it exists for: a member's memory is gone (SIGBUS beyond a truncated file or on a
+//! failed device), or the program passed a bad pointer (SIGSEGV). Nothing is checked per access:
+//! the SIGBUS or SIGSEGV handler finds the thread inside a guard, and makes the return from the
+//! signal continue at the guard's end, which then reports the address.
 //!
-//! Invariants: code inside a guard owns nothing that needs a destructor and holds nothing it must give back: it may be left at
-//! any instruction. Guards do not nest. A guard costs 2 to 3 ns (`examples/threshold.rs`).
+//! Invariants: code inside a guard owns nothing that needs a destructor and holds nothing it must
+//! give back: it may be left at any instruction. Guards do not nest. A guard costs 2 to 3 ns
+//! (`examples/threshold.rs`).
 //!
-//! The front end that owns the program's signals calls [`recover`] from its own handlers; the command line and
-//! tests call [`install_handlers`].
+//! The front end that owns the program's signals calls [`recover`] from its own handlers; the
+//! command line and tests call [`install_handlers`].
 
 use crate::arch;
 use core::ffi::{c_int, c_void};
@@ -28,16 +30,17 @@ pub struct Fault {
 /// [`Fault`], in which case `f` ran up to some instruction: what it wrote is undefined in part.
 ///
 /// # Safety
-/// `f` may be left at any instruction: it takes no lock, is in the middle of nothing that has to be finished, and contains no
-/// guard; what it modifies is valid half modified. A handler that calls [`recover`] is installed, or faults kill the process as usual.
+/// `f` may be left at any instruction: it takes no lock, is in the middle of nothing that has to be
+/// finished, and contains no guard; what it modifies is valid half modified. A handler that calls
+/// [`recover`] is installed, or faults kill the process as usual.
 #[inline]
 pub unsafe fn guard<F: FnOnce()>(f: F) -> Result<(), Fault> {
     const { assert!(!core::mem::needs_drop::<F>(), "code inside a guard must not own anything") };
     let block = sys::thread::block();
     debug_assert_eq!(block.fault_resume.load(Ordering::Relaxed), 0, "guards do not nest");
     let mut f = MaybeUninit::new(f);
-    // SAFETY: `call::<F>` reads the closure out of `f` once, and it needs no drop. The slot is this thread's and no
-    // other guard uses it (caller).
+    // SAFETY: `call::<F>` reads the closure out of `f` once, and it needs no drop. The slot is this
+    // thread's and no other guard uses it (caller).
     let left = unsafe { arch::guard::enter(call::<F>, f.as_mut_ptr().cast(), block.fault_resume.as_ptr()) };
     if left == 0 { Ok(()) } else { Err(after_fault(block)) }
 }
@@ -60,13 +63,14 @@ pub fn is_guarded() -> bool {
     sys::thread::block().fault_resume.load(Ordering::Relaxed) != 0
 }
 
-/// For a handler of SIGBUS and SIGSEGV: if the thread is inside a guard, makes the return from the handler end the guard with
-/// `Fault { address: fault_address }` and returns true; the handler must then return. So too, outside of a guard, if other memory stands in from now on for what is not
+/// For a handler of SIGBUS and SIGSEGV: if the thread is inside a guard, makes the return from the
+/// handler end the guard with `Fault { address: fault_address }` and returns true; the handler must
+/// then return. So too, outside of a guard, if other memory stands in from now on for what is not
 /// there ([`crate::stand_in`]). Otherwise changes nothing and returns false.
 ///
 /// # Safety
-/// `ucontext` is the third argument of the SA_SIGINFO handler that is running on this thread, for a fault the kernel raised
-/// (`si_code > 0`).
+/// `ucontext` is the third argument of the SA_SIGINFO handler that is running on this thread, for a
+/// fault the kernel raised (`si_code > 0`).
 pub unsafe fn recover(ucontext: *mut c_void, fault_address: usize) -> bool {
     let stands_in = crate::stand_in::replace(fault_address);
     let block = sys::thread::block();
@@ -75,7 +79,8 @@ pub unsafe fn recover(ucontext: *mut c_void, fault_address: usize) -> bool {
         return stands_in;
     }
     block.fault_address.store(fault_address, Ordering::Relaxed);
-    // SAFETY: the slot was not 0, so `enter` stored it and has not returned; the context is the caller's promise.
+    // SAFETY: the slot was not 0, so `enter` stored it and has not returned; the context is the
+    // caller's promise.
     unsafe { arch::guard::redirect(ucontext, stack_pointer) };
     true
 }
@@ -117,8 +122,8 @@ impl Previous {
 static PREVIOUS_BUS: Previous = Previous::new();
 static PREVIOUS_SEGV: Previous = Previous::new();
 
-/// Makes SIGBUS and SIGSEGV end the guard they happen in. Outside guards the actions set before keep working. May be
-/// called repeatedly.
+/// Makes SIGBUS and SIGSEGV end the guard they happen in. Outside guards the actions set before
+/// keep working. May be called repeatedly.
 ///
 /// # Errors
 /// What rt_sigaction says; none is expected.
@@ -158,12 +163,14 @@ mod sys_number {
 }
 
 unsafe extern "C" fn handler(signal: c_int, info: *mut c_void, ucontext: *mut c_void) {
-    // SAFETY: the kernel passes a siginfo_t; for these signals, when the kernel raised them, it has an address.
+    // SAFETY: the kernel passes a siginfo_t; for these signals, when the kernel raised them, it has
+    // an address.
     let (code, address) = unsafe {
         let info = info.cast::<u8>();
         (info.add(SI_CODE_OFFSET).cast::<i32>().read(), info.add(SI_ADDR_OFFSET).cast::<usize>().read())
     };
-    // SAFETY: this is a handler's context, on its thread, and si_code > 0 says that the kernel raised it.
+    // SAFETY: this is a handler's context, on its thread, and si_code > 0 says that the kernel
+    // raised it.
     if code > 0 && unsafe { recover(ucontext, address) } {
         return;
     }
@@ -181,8 +188,8 @@ unsafe fn chain(signal: c_int, info: *mut c_void, ucontext: *mut c_void, by_kern
     match handler {
         SIG_IGN if !by_kernel => {}
         SIG_DFL | SIG_IGN => {
-            // With the default action back, a fault happens again when we return, with the right address in the core dump; a
-            // signal somebody sent has to be sent again.
+            // With the default action back, a fault happens again when we return, with the right
+            // address in the core dump; a signal somebody sent has to be sent again.
             let default = Action { handler: SIG_DFL, flags: SA_RESTORER, restorer: 0, mask: 0 };
             let _ = sigaction(signal as usize, Some(default));
             if !by_kernel {

@@ -1,18 +1,21 @@
-//! The kernels as the engine sees them: which instruction set, which way of storing, and whether to write back.
+//! The kernels as the engine sees them: which instruction set, which way of storing, and whether to
+//! write back.
 //!
-//! Chosen once. "Media" means member memory. A whole line written to media by a long enough call is stored
-//! non-temporally: it does not fetch the line and it leaves the caches by itself. Shorter calls store through the caches
-//! (see `stream_bytes_min`), and where the caches are outside the persistence domain ([`Flush::Needed`]) what was written through them is
-//! written back. No kernel fences; [`fence`](crate::fence) before anything that must come after.
+//! Chosen once. "Media" means member memory. A whole line written to media by a long enough call is
+//! stored non-temporally: it does not fetch the line and it leaves the caches by itself. Shorter
+//! calls store through the caches (see `stream_bytes_min`), and where the caches are outside the
+//! persistence domain ([`Flush::Needed`]) what was written through them is written back. No kernel
+//! fences; [`fence`](crate::fence) before anything that must come after.
 //!
-//! Updates, stripes and mirrors load each byte of the program's buffer once: what they leave on the members is consistent even while the
-//! program changes its buffer (`tests/race.rs`).
+//! Updates, stripes and mirrors load each byte of the program's buffer once: what they leave on the
+//! members is consistent even while the program changes its buffer (`tests/race.rs`).
 //!
-//! Rules for all kernels: any length, 0 too; any alignment, but destinations on media that are not equal modulo 64 bytes are
-//! stored through the caches; lengths count bytes of each buffer; a source may be the very same buffer as its own destination (new and old
-//! data of an update, source and destination of one column of a stripe, any source of a copy or a sum), otherwise buffers do not overlap;
-//! nothing outside the buffers is read or written. They are meant to run inside [`fault::guard`](crate::fault::guard): they own
-//! nothing and may be left at any instruction.
+//! Rules for all kernels: any length, 0 too; any alignment, but destinations on media that are not
+//! equal modulo 64 bytes are stored through the caches; lengths count bytes of each buffer; a
+//! source may be the very same buffer as its own destination (new and old data of an update, source
+//! and destination of one column of a stripe, any source of a copy or a sum), otherwise buffers do
+//! not overlap; nothing outside the buffers is read or written. They are meant to run inside
+//! [`fault::guard`](crate::fault::guard): they own nothing and may be left at any instruction.
 
 use crate::arch::{Isa, Table, copy_string, suits_copy_string, table, write_back};
 use crate::line::LINE;
@@ -23,9 +26,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// The shortest copy to media and the shortest update that are stored non-temporally, in bytes.
 ///
-/// Measured by `examples/threshold.rs` (EPYC, AVX-512; ns per call, non-temporal : ordinary; cold = random places in 512 MiB per
-/// member). Copies with a fence after each, as the engine uses them, on a quiet machine; updates without a fence, on a
-/// machine whose memory was busy:
+/// Measured by `examples/threshold.rs` (EPYC, AVX-512; ns per call, non-temporal : ordinary; cold =
+/// random places in 512 MiB per member). Copies with a fence after each, as the engine uses them,
+/// on a quiet machine; updates without a fence, on a machine whose memory was busy:
 ///
 /// | bytes | copy hot | copy cold | update hot | update cold |
 /// |---|---|---|---|---|
@@ -36,11 +39,12 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 /// | 4096 | 233 : 37 | 262 : 490 | 1540 : 249 | 1950 : 1264 |
 /// | 16384 | 667 : 173 | 756 : 1721 | 5921 : 965 | 6758 : 6418 |
 ///
-/// A non-temporal store makes the fence wait for memory (about 95 ns) and leaves the line out of the caches; an ordinary one
-/// fetches each cold line first. An update has loaded its lines anyway, so it gains little by non-temporal stores (at 4 KiB, on a
-/// quiet machine, random 1000 : 1250, sequential 570 : 545) and loses the parity that the next write to the stripe wants hot.
-/// Where ordinary stores are written back, the fence waits all the same, and non-temporal ones are as good or better at every
-/// length (copy, cold: 99 : 161 at 64 bytes, 274 : 742 at 4096).
+/// A non-temporal store makes the fence wait for memory (about 95 ns) and leaves the line out of
+/// the caches; an ordinary one fetches each cold line first. An update has loaded its lines anyway,
+/// so it gains little by non-temporal stores (at 4 KiB, on a quiet machine, random 1000 : 1250,
+/// sequential 570 : 545) and loses the parity that the next write to the stripe wants hot. Where
+/// ordinary stores are written back, the fence waits all the same, and non-temporal ones are as
+/// good or better at every length (copy, cold: 99 : 161 at 64 bytes, 274 : 742 at 4096).
 const fn stream_bytes_min(flush: Flush) -> (usize, usize) {
     match flush {
         Flush::NotNeeded => (1024, 16384),
@@ -48,17 +52,20 @@ const fn stream_bytes_min(flush: Flush) -> (usize, usize) {
     }
 }
 
-/// The shortest copy from media that is left to the processor's string instruction, which fetches cold lines earlier than a loop.
+/// The shortest copy from media that is left to the processor's string instruction, which fetches
+/// cold lines earlier than a loop.
 ///
-/// ns per copy, loop : string instruction, through 1 GiB in order: 1024 bytes 56 : 53, 2048 bytes 110 : 93, 4096 bytes within the engine
-/// 262 : 172; hot 10 : 16, 19 : 24, 39 : 42. At random there is no difference.
+/// ns per copy, loop : string instruction, through 1 GiB in order: 1024 bytes 56 : 53, 2048 bytes
+/// 110 : 93, 4096 bytes within the engine 262 : 172; hot 10 : 16, 19 : 24, 39 : 42. At random there
+/// is no difference.
 const STRING_BYTES_MIN: usize = 2048;
 
 /// Copy and parity kernels of one instruction set.
 ///
-/// Every method is unsafe for the same reason: its pointers are valid for `len` bytes, destinations for writing, sources for
-/// reading (or the call is inside a guard and the memory is nobody else's to own), and nobody but the members' other
-/// users, who are kept apart by stripe locks, changes them meanwhile.
+/// Every method is unsafe for the same reason: its pointers are valid for `len` bytes, destinations
+/// for writing, sources for reading (or the call is inside a guard and the memory is nobody else's
+/// to own), and nobody but the members' other users, who are kept apart by stripe locks, changes
+/// them meanwhile.
 #[derive(Clone, Copy)]
 pub struct Kernels {
     isa: Isa,
@@ -91,8 +98,8 @@ const fn all(flush: Flush) -> [Kernels; Isa::ALL.len()] {
     out
 }
 
-/// The best kernels of this processor, for media where stores need no write-back ([`Flush::NotNeeded`]): eADR, page cache,
-/// volatile.
+/// The best kernels of this processor, for media where stores need no write-back
+/// ([`Flush::NotNeeded`]): eADR, page cache, volatile.
 #[inline]
 #[must_use]
 pub fn kernels() -> &'static Kernels {
@@ -117,8 +124,9 @@ pub fn kernels_for(domain: PersistenceDomain) -> &'static Kernels {
     }
 }
 
-/// Stores one line non-temporally: a record that must leave the caches whatever the media. With AVX-512 it is one instruction, and
-/// on the processors there are the line is not seen in part; otherwise it is two or four stores to one write-combining buffer, and a reader tells a torn
+/// Stores one line non-temporally: a record that must leave the caches whatever the media. With
+/// AVX-512 it is one instruction, and on the processors there are the line is not seen in part;
+/// otherwise it is two or four stores to one write-combining buffer, and a reader tells a torn
 /// record by its checksum. See [`Kernels::store_line`] for records on media whose domain is known.
 ///
 /// # Safety
@@ -173,8 +181,9 @@ impl Kernels {
         self.flush
     }
 
-    /// Stores one line: the write-intent record. Non-temporally only where it has to leave the caches ([`Flush::Needed`]): a
-    /// record used over and over costs 3 ns with its fence in the caches and 94 ns out of them. Torn as [`store_line`].
+    /// Stores one line: the write-intent record. Non-temporally only where it has to leave the
+    /// caches ([`Flush::Needed`]): a record used over and over costs 3 ns with its fence in the
+    /// caches and 94 ns out of them. Torn as [`store_line`].
     ///
     /// # Safety
     /// `dst` is a multiple of 64; otherwise see [`Kernels`].
@@ -201,8 +210,8 @@ impl Kernels {
         }
     }
 
-    /// Each dst = src, all on media: mirrors. The source is read once, so the copies are equal even if the program changes its buffer
-    /// meanwhile; separate copies would not be.
+    /// Each dst = src, all on media: mirrors. The source is read once, so the copies are equal even
+    /// if the program changes its buffer meanwhile; separate copies would not be.
     ///
     /// # Safety
     /// See [`Kernels`]; no destination is null.
@@ -271,7 +280,8 @@ impl Kernels {
         unsafe { self.update(&update, self.stream.update_p, self.cached.update_p) }
     }
 
-    /// Read-modify-write of a column with P and Q: p ^= data ^ new; q ^= coefficient * (data ^ new); data = new.
+    /// Read-modify-write of a column with P and Q: p ^= data ^ new; q ^= coefficient * (data ^
+    /// new); data = new.
     ///
     /// # Safety
     /// See [`Kernels`].
@@ -282,7 +292,8 @@ impl Kernels {
         unsafe { self.update(&update, self.stream.update_pq, self.cached.update_pq) }
     }
 
-    /// Read-modify-write of a column where P is missing: q ^= coefficient * (data ^ new); data = new.
+    /// Read-modify-write of a column where P is missing: q ^= coefficient * (data ^ new); data =
+    /// new.
     ///
     /// # Safety
     /// See [`Kernels`].
@@ -293,7 +304,8 @@ impl Kernels {
         unsafe { self.update(&update, self.stream.update_q, self.cached.update_q) }
     }
 
-    /// A full stripe with P: data i = new i, where data i is not null; p = sum of all new, if p is not null.
+    /// A full stripe with P: data i = new i, where data i is not null; p = sum of all new, if p is
+    /// not null.
     ///
     /// # Panics
     /// If the slices differ in length.
@@ -307,8 +319,8 @@ impl Kernels {
         unsafe { self.stripe(&stripe, self.stream.stripe_p, self.cached.stripe_p) }
     }
 
-    /// A full stripe with P and Q: data i = new i, where data i is not null; p = sum of new i, q = sum of 2^i * new i, where
-    /// not null.
+    /// A full stripe with P and Q: data i = new i, where data i is not null; p = sum of new i, q =
+    /// sum of 2^i * new i, where not null.
     ///
     /// # Panics
     /// If the slices differ in length.
@@ -333,7 +345,8 @@ impl Kernels {
         unsafe { self.parity(&stripe, self.stream.parity_p, self.cached.parity_p) }
     }
 
-    /// p = sum of source i, q = sum of 2^i * source i, where not null; nothing else is stored. `p` and `q` on media.
+    /// p = sum of source i, q = sum of 2^i * source i, where not null; nothing else is stored. `p`
+    /// and `q` on media.
     ///
     /// # Safety
     /// See [`Kernels`].
@@ -356,7 +369,8 @@ impl Kernels {
         unsafe { (self.cached.fits_p)(&stripe) }
     }
 
-    /// Whether p = sum of source i and q = sum of 2^i * source i, where not null. Nothing is stored.
+    /// Whether p = sum of source i and q = sum of 2^i * source i, where not null. Nothing is
+    /// stored.
     ///
     /// # Safety
     /// See [`Kernels`].
@@ -368,8 +382,9 @@ impl Kernels {
         unsafe { (self.cached.fits_pq)(&stripe) }
     }
 
-    /// dst = sum of coefficient i * source i: reconstruction into the program's or our own memory (ordinary stores, nothing
-    /// written back). A source whose coefficient is 0 is not read and may be null.
+    /// dst = sum of coefficient i * source i: reconstruction into the program's or our own memory
+    /// (ordinary stores, nothing written back). A source whose coefficient is 0 is not read and may
+    /// be null.
     ///
     /// # Panics
     /// If the slices differ in length.
@@ -440,7 +455,8 @@ impl Kernels {
         }
     }
 
-    /// Writes back what went through the caches: with `stream` the partial lines at both ends, else everything.
+    /// Writes back what went through the caches: with `stream` the partial lines at both ends, else
+    /// everything.
     #[inline(always)]
     unsafe fn settle(&self, stream: bool, dst: *const u8, len: usize) {
         if self.flush == Flush::NotNeeded || dst.is_null() || len == 0 {

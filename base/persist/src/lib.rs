@@ -1,14 +1,16 @@
-//! Moving bytes to and from memory that outlives the process: copy and parity kernels, fences, and the guard that turns a
-//! memory fault inside them into an error.
+//! Moving bytes to and from memory that outlives the process: copy and parity kernels, fences, and
+//! the guard that turns a memory fault inside them into an error.
 //!
 //! - [`fault`]: the guard. Every access to member memory or to a program's buffer runs inside it.
 //! - [`stand_in`]: what becomes of shared memory whose file is cut short.
 //! - [`Kernels`]: copies and parity arithmetic, chosen once by what the processor can do.
-//! - [`fence`], [`write_back`], [`store_line`]: ordering and the write-intent record's one-line store.
+//! - [`fence`], [`write_back`], [`store_line`]: ordering and the write-intent record's one-line
+//!   store.
 //! - [`PersistenceDomain`], [`Flush`]: what it takes until a store survives a power failure.
 //!
-//! Invariants: nothing here allocates, takes a lock, makes a system call (but [`fault::install_handlers`] and [`stand_in`]) or knows what a
-//! member is. Kernels never fence: the caller orders its stores with [`fence`]. Everything that depends on the processor is in
+//! Invariants: nothing here allocates, takes a lock, makes a system call (but
+//! [`fault::install_handlers`] and [`stand_in`]) or knows what a member is. Kernels never fence:
+//! the caller orders its stores with [`fence`]. Everything that depends on the processor is in
 //! `arch/`, behind what `arch/mod.rs` lists.
 #![cfg_attr(not(test), no_std)]
 

@@ -1,10 +1,11 @@
-//! The operations on 64 bytes in registers. The module of each processor under `arch` implements them, and
-//! the kernels in `template` (the loops that copy and that compute parity) use nothing else.
+//! The operations on 64 bytes in registers. The module of each processor under `arch` implements
+//! them, and the kernels in `template` (the loops that copy and that compute parity) use nothing
+//! else.
 //!
-//! A method may use instructions that not every processor has. So it is called only inside of functions that
-//! are compiled with these instructions enabled; `arch` puts these functions into a table, and hands the table
-//! out only if the processor has the instructions. Implementations are `#[inline(always)]`, so that they
-//! become part of these functions.
+//! A method may use instructions that not every processor has. So it is called only inside of
+//! functions that are compiled with these instructions enabled; `arch` puts these functions into a
+//! table, and hands the table out only if the processor has the instructions. Implementations are
+//! `#[inline(always)]`, so that they become part of these functions.
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -40,9 +41,9 @@ pub(crate) trait Line: Copy {
         }
     }
 
-    /// Returns the line unchanged. The compiler cannot replace the register by a second load from memory. That
-    /// matters because another process may change the memory, and then data and parity would be computed from
-    /// different bytes.
+    /// Returns the line unchanged. The compiler cannot replace the register by a second load from
+    /// memory. That matters because another process may change the memory, and then data and parity
+    /// would be computed from different bytes.
     ///
     /// # Safety
     /// As [`Line::zero`].
@@ -68,8 +69,8 @@ pub(crate) trait Line: Copy {
         }
     }
 
-    /// Stores the line past the cache (non-temporal). Such stores are weakly ordered: before others rely on
-    /// them the caller fences ([`crate::fence`]).
+    /// Stores the line past the cache (non-temporal). Such stores are weakly ordered: before others
+    /// rely on them the caller fences ([`crate::fence`]).
     ///
     /// # Safety
     /// `to` is writable for 64 bytes and a multiple of 64.
@@ -128,8 +129,8 @@ pub(crate) trait Field<L: Line> {
     unsafe fn double(line: L) -> L;
 }
 
-/// Copies up to 63 bytes by hand. `copy_nonoverlapping` of an unknown length would be a call of memcpy, which
-/// costs more than the copy.
+/// Copies up to 63 bytes by hand. `copy_nonoverlapping` of an unknown length would be a call of
+/// memcpy, which costs more than the copy.
 ///
 /// # Safety
 /// `len` is at most 63; `from` is readable and `to` writable for `len` bytes; they do not overlap.
@@ -137,8 +138,8 @@ pub(crate) trait Field<L: Line> {
 pub(crate) unsafe fn copy_part(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len < LINE);
     let mut at = 0;
-    // SAFETY: each piece is a power of two that `len` contains, from the largest on, so every access lies within the
-    // `len` bytes that the caller promises.
+    // SAFETY: each piece is a power of two that `len` contains, from the largest on, so every
+    // access lies within the `len` bytes that the caller promises.
     unsafe {
         if len & 32 != 0 {
             to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());

@@ -43,11 +43,13 @@ static RANGES: [Range; RANGE_COUNT] = [const {
     }
 }; RANGE_COUNT];
 
-/// From here on zeros stand in for a mapping as soon as an access to it faults. `prepare` gets their address before anybody sees them, and what is `given`. It runs in a handler:
-/// it takes no lock, and nothing that it touches faults.
+/// From here on zeros stand in for a mapping as soon as an access to it faults. `prepare` gets
+/// their address before anybody sees them, and what is `given`. It runs in a handler: it takes no
+/// lock, and nothing that it touches faults.
 ///
 /// # Safety
-/// The whole range is one mapping of the caller's, of whole pages, until [`end`]; any bytes are valid in it, and may be others at any time.
+/// The whole range is one mapping of the caller's, of whole pages, until [`end`]; any bytes are
+/// valid in it, and may be others at any time.
 pub unsafe fn begin(start: usize, bytes: usize, given: usize, prepare: fn(usize, usize)) {
     let claim = |range: &&Range| range.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if let Some(range) = RANGES.iter().find(claim) {

@@ -1,31 +1,36 @@
-//! The inner loops ("kernels") that copy, mirror, zero and compute parity: written once over [`Line`] and [`Field`], and compiled for
-//! each instruction set by `arch`.
+//! The inner loops ("kernels") that copy, mirror, zero and compute parity: written once over
+//! [`Line`] and [`Field`], and compiled for each instruction set by `arch`.
 //!
-//! A line is [`LINE`] = 64 bytes, a cache line. Every kernel walks `len` bytes in the same way: a partial line up to the next line
-//! boundary of one destination, whole lines, a partial line. The destination is the only one, or the first of `mirror`; P of `update` and
-//! `stripe`, without P it is Q, and without both it is the first data that is stored. With `STREAM` whole lines are stored
-//! non-temporally, for which all destinations must have the same address modulo 64. Without it all lines are stored ordinarily, and
-//! destinations may have any alignment.
+//! A line is [`LINE`] = 64 bytes, a cache line. Every kernel walks `len` bytes in the same way: a
+//! partial line up to the next line boundary of one destination, whole lines, a partial line. The
+//! destination is the only one, or the first of `mirror`; P of `update` and `stripe`, without P it
+//! is Q, and without both it is the first data that is stored. With `STREAM` whole lines are stored
+//! non-temporally, for which all destinations must have the same address modulo 64. Without it all
+//! lines are stored ordinarily, and destinations may have any alignment.
 //!
-//! `mirror`, `update` and `stripe` load each byte of the program's once; [`Line::pin`] keeps the compiler from loading it a second time.
-//! So copies, data and parity agree, even if the program changes its buffer meanwhile. `update`, `stripe` and `dot` work on `BLOCK`
-//! lines at a time, `copy` and `mirror` on four.
+//! `mirror`, `update` and `stripe` load each byte of the program's once; [`Line::pin`] keeps the
+//! compiler from loading it a second time. So copies, data and parity agree, even if the program
+//! changes its buffer meanwhile. `update`, `stripe` and `dot` work on `BLOCK` lines at a time,
+//! `copy` and `mirror` on four.
 //!
 //! # Safety of every function here
 //! The caller (`kernels`) promises that
-//! - the pointers in use are valid for `len` bytes, or the call is inside a guard and the memory is nobody else's to own;
+//! - the pointers in use are valid for `len` bytes, or the call is inside a guard and the memory is
+//!   nobody else's to own;
 //! - with `STREAM`, and for `zero`, all destinations have the same address modulo 64;
 //! - slices have an entry per source, where their comment does not say otherwise;
-//! - operands do not overlap. But a source may be the very same buffer as its own destination (`new` and `data` of `update`; source and
-//!   destination of one column of `stripe`; any source of `copy`, `mirror` and `dot`): each line of it is loaded before the line at the
-//!   same offset of that destination is stored.
+//! - operands do not overlap. But a source may be the very same buffer as its own destination
+//!   (`new` and `data` of `update`; source and destination of one column of `stripe`; any source of
+//!   `copy`, `mirror` and `dot`): each line of it is loaded before the line at the same offset of
+//!   that destination is stored.
 //!
 //! Products and sums of parity (`*`, `sum`) are those of GF(2^8).
 
 use crate::arch::prefetch;
 use crate::line::{Field, LINE, Line};
 
-/// How many bytes of the data and of one parity an update with `STREAM` prefetches before its first line.
+/// How many bytes of the data and of one parity an update with `STREAM` prefetches before its first
+/// line.
 const PREFETCH_BYTES: usize = 512;
 
 /// Stores a whole line.
@@ -35,7 +40,8 @@ unsafe fn put<L: Line, const STREAM: bool>(line: L, to: *mut u8) {
     unsafe { if STREAM { line.stream(to) } else { line.store(to) } }
 }
 
-/// Stores `BLOCK` whole lines. (The array is taken by reference: moved into an iterator it would go through memory.)
+/// Stores `BLOCK` whole lines. (The array is taken by reference: moved into an iterator it would go
+/// through memory.)
 #[inline(always)]
 unsafe fn put_block<L: Line, const STREAM: bool, const BLOCK: usize>(lines: &[L; BLOCK], to: *mut u8) {
     for (i, line) in lines.iter().enumerate() {
@@ -54,7 +60,8 @@ fn head(destination: *const u8, len: usize) -> usize {
 #[inline(always)]
 pub(crate) unsafe fn copy<L: Line, const STREAM: bool>(dst: *mut u8, src: *const u8, len: usize) {
     let mut at = head(dst, len);
-    // SAFETY: `at` never passes `len`, for which both are valid (caller); whole lines are at line boundaries of `dst`.
+    // SAFETY: `at` never passes `len`, for which both are valid (caller); whole lines are at line
+    // boundaries of `dst`.
     unsafe {
         if at != 0 {
             L::load_part(src, at).store_part(dst, at);
@@ -125,7 +132,8 @@ pub(crate) unsafe fn mirror<L: Line, const STREAM: bool>(dsts: &[*mut u8], src: 
 #[inline(always)]
 pub(crate) unsafe fn zero<L: Line>(dst: *mut u8, len: usize) {
     let mut at = head(dst, len);
-    // SAFETY: `at` never passes `len`, for which `dst` is valid (caller); whole lines are at line boundaries.
+    // SAFETY: `at` never passes `len`, for which `dst` is valid (caller); whole lines are at line
+    // boundaries.
     unsafe {
         let zero = L::zero();
         if at != 0 {
@@ -158,7 +166,8 @@ pub(crate) struct Update {
     pub len: usize,
 }
 
-/// p ^= old ^ new, if the constant `P` is true; q ^= coefficient * (old ^ new), if `Q` is; data = new. One of the two is true at least.
+/// p ^= old ^ new, if the constant `P` is true; q ^= coefficient * (old ^ new), if `Q` is; data =
+/// new. One of the two is true at least.
 #[inline(always)]
 pub(crate) unsafe fn update<L, G, const STREAM: bool, const P: bool, const Q: bool, const BLOCK: usize>(u: Update)
 where
@@ -167,14 +176,15 @@ where
 {
     let mut at = head(if P { u.p } else { u.q }, u.len);
     if STREAM {
-        // Otherwise the loads of the next lines wait behind the non-temporal stores of the first: 4 KiB take 680 ns, not 610.
+        // Otherwise the loads of the next lines wait behind the non-temporal stores of the first: 4
+        // KiB take 680 ns, not 610.
         for ahead in (0..PREFETCH_BYTES.min(u.len)).step_by(LINE) {
             prefetch(u.data.wrapping_add(ahead));
             prefetch((if P { u.p } else { u.q }).wrapping_add(ahead));
         }
     }
-    // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); whole lines are at line boundaries of
-    // P, else of Q; with STREAM of all destinations.
+    // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); whole
+    // lines are at line boundaries of P, else of Q; with STREAM of all destinations.
     unsafe {
         let factor = G::factor(u.coefficient);
         if at != 0 {
@@ -257,8 +267,8 @@ where
 pub(crate) struct Stripe<'a> {
     /// The data of each column.
     pub sources: &'a [*const u8],
-    /// Where the data of each column goes, an entry per source; null: nowhere. Used only if the constant `DATA` is true, else it may be
-    /// empty.
+    /// Where the data of each column goes, an entry per source; null: nowhere. Used only if the
+    /// constant `DATA` is true, else it may be empty.
     pub datas: &'a [*mut u8],
     /// P; null: not stored.
     pub p: *mut u8,
@@ -284,8 +294,9 @@ where
         s.datas.iter().copied().find(|data| DATA && !data.is_null()).unwrap_or(s.p)
     };
     let mut at = head(destination, s.len);
-    // SAFETY: `at` never passes `len`, for which the sources are valid, and the destinations valid or null (caller); whole lines are
-    // at line boundaries of `destination`, with STREAM of all destinations.
+    // SAFETY: `at` never passes `len`, for which the sources are valid, and the destinations valid
+    // or null (caller); whole lines are at line boundaries of `destination`, with STREAM of all
+    // destinations.
     unsafe {
         if at != 0 {
             stripe_part::<L, G, DATA, Q>(s, 0, at);
@@ -311,11 +322,13 @@ where
     L: Line,
     G: Field<L>,
 {
-    // SAFETY: the block is within the operands (caller, [`stripe`]); `datas` has an entry per source if DATA (caller).
+    // SAFETY: the block is within the operands (caller, [`stripe`]); `datas` has an entry per
+    // source if DATA (caller).
     unsafe {
         let mut p = [L::zero(); BLOCK];
         let mut q = [L::zero(); BLOCK];
-        // The highest column first: q is doubled before each further column is added, so column i is doubled i times.
+        // The highest column first: q is doubled before each further column is added, so column i
+        // is doubled i times.
         for column in (0..s.sources.len()).rev() {
             let source = s.sources.get_unchecked(column).add(at);
             let data = if DATA { *s.datas.get_unchecked(column) } else { core::ptr::null_mut() };
@@ -346,7 +359,8 @@ where
     L: Line,
     G: Field<L>,
 {
-    // SAFETY: `at + len` is within the operands (caller, [`stripe`]); `datas` has an entry per source if DATA (caller).
+    // SAFETY: `at + len` is within the operands (caller, [`stripe`]); `datas` has an entry per
+    // source if DATA (caller).
     unsafe {
         let mut p = L::zero();
         let mut q = L::zero();
@@ -370,7 +384,8 @@ where
     }
 }
 
-/// Whether P = sum of the sources and Q = sum of 2^i * source i, where they are not null. Stores nothing; `datas` is not used.
+/// Whether P = sum of the sources and Q = sum of 2^i * source i, where they are not null. Stores
+/// nothing; `datas` is not used.
 #[inline(always)]
 pub(crate) unsafe fn fits<L, G, const Q: bool, const BLOCK: usize>(s: Stripe<'_>) -> bool
 where
@@ -378,7 +393,8 @@ where
     G: Field<L>,
 {
     let mut at = 0;
-    // SAFETY: `at` never passes `len`, for which all operands are valid, or null and not read (caller).
+    // SAFETY: `at` never passes `len`, for which all operands are valid, or null and not read
+    // (caller).
     unsafe {
         let mut differences = L::zero();
         while at + BLOCK * LINE <= s.len {
@@ -450,14 +466,16 @@ where
     }
 }
 
-/// dst = sum of coefficient i * source i; a coefficient per source. A source whose coefficient is 0 is not read.
+/// dst = sum of coefficient i * source i; a coefficient per source. A source whose coefficient is 0
+/// is not read.
 #[inline(always)]
 pub(crate) unsafe fn dot<L, G, const BLOCK: usize>(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize)
 where
     L: Line,
     G: Field<L>,
 {
-    // SAFETY: the caller's promise is passed on. With all coefficients 1 the sum is an exclusive or.
+    // SAFETY: the caller's promise is passed on. With all coefficients 1 the sum is an exclusive
+    // or.
     unsafe {
         if coefficients.iter().all(|&coefficient| coefficient == 1) {
             dot_walk::<L, G, false, BLOCK>(coefficients, sources, dst, len);
@@ -467,7 +485,8 @@ where
     }
 }
 
-/// [`dot`], without multiplications of whole lines if `MULTIPLY` is false: all coefficients are 1 then.
+/// [`dot`], without multiplications of whole lines if `MULTIPLY` is false: all coefficients are 1
+/// then.
 #[inline(always)]
 unsafe fn dot_walk<L, G, const MULTIPLY: bool, const BLOCK: usize>(
     coefficients: &[u8],
@@ -479,7 +498,8 @@ unsafe fn dot_walk<L, G, const MULTIPLY: bool, const BLOCK: usize>(
     G: Field<L>,
 {
     let mut at = head(dst, len);
-    // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); whole lines are at line boundaries of `dst`.
+    // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); whole
+    // lines are at line boundaries of `dst`.
     unsafe {
         if at != 0 {
             dot_part::<L, G>(coefficients, sources, dst, 0, at);

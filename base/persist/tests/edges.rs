@@ -1,4 +1,5 @@
-//! No kernel reads or writes a byte outside its buffers: each buffer lies against a page without access, at its end or its start.
+//! No kernel reads or writes a byte outside its buffers: each buffer lies against a page without
+//! access, at its end or its start.
 
 mod common;
 
@@ -14,7 +15,8 @@ struct Walled(*mut u8);
 
 impl Walled {
     fn new() -> Self {
-        // SAFETY: a new mapping, wherever the kernel likes; its middle page is then made accessible.
+        // SAFETY: a new mapping, wherever the kernel likes; its middle page is then made
+        // accessible.
         unsafe {
             let base = mmap_anonymous(null_mut(), 3 * PAGE, ProtFlags::empty(), MapFlags::PRIVATE).unwrap();
             let page = base.cast::<u8>().add(PAGE);

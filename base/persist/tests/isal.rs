@@ -1,4 +1,5 @@
-//! ISA-L as an oracle, where libisal is installed: an independent implementation of the same P and Q.
+//! ISA-L as an oracle, where libisal is installed: an independent implementation of the same P and
+//! Q.
 
 mod common;
 
@@ -24,7 +25,8 @@ fn available() -> impl Iterator<Item = &'static Kernels> {
     Isa::ALL.into_iter().filter_map(|isa| Kernels::for_isa(isa, Flush::NotNeeded))
 }
 
-/// Columns whose bytes are all different from each other's, at line boundaries (ISA-L wants 32 bytes).
+/// Columns whose bytes are all different from each other's, at line boundaries (ISA-L wants 32
+/// bytes).
 fn columns(count: usize, len: usize) -> Vec<Buffer> {
     (0..count)
         .map(|column| {
@@ -48,7 +50,8 @@ fn p_and_q_equal_isal() {
         let sources = news.iter().map(|source| source.cast_mut().cast::<c_void>());
         let mut for_pq: Vec<*mut c_void> = sources.clone().chain([p.as_mut_ptr().cast(), q.as_mut_ptr().cast()]).collect();
         let mut for_xor: Vec<*mut c_void> = sources.chain([x.as_mut_ptr().cast()]).collect();
-        // SAFETY: `count` sources and the destinations have `len` bytes each and start at line boundaries.
+        // SAFETY: `count` sources and the destinations have `len` bytes each and start at line
+        // boundaries.
         unsafe {
             assert_eq!(pq_gen(count as c_int + 2, len as c_int, for_pq.as_mut_ptr()), 0);
             assert_eq!(xor_gen(count as c_int + 1, len as c_int, for_xor.as_mut_ptr()), 0);

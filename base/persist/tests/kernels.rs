@@ -1,4 +1,5 @@
-//! Every kernel of every instruction set against arithmetic byte by byte: any length, any alignment, nothing outside.
+//! Every kernel of every instruction set against arithmetic byte by byte: any length, any
+//! alignment, nothing outside.
 
 mod common;
 
@@ -20,7 +21,8 @@ fn bytes(seed: u64, index: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Length, content seed, and where the buffers start: all destinations alike modulo 64 (as on media) or not.
+/// Length, content seed, and where the buffers start: all destinations alike modulo 64 (as on
+/// media) or not.
 #[derive(Debug, Clone)]
 struct Shape {
     len: usize,
@@ -134,7 +136,8 @@ fn check_stripes(k: &Kernels, s: &Shape, source_start: usize, columns: usize, ab
     }
 }
 
-/// What fits is seen to fit, and one wrong byte of any operand is seen; what is null is not looked at.
+/// What fits is seen to fit, and one wrong byte of any operand is seen; what is null is not looked
+/// at.
 fn check_fits(k: &Kernels, s: &Shape, source_start: usize, columns: usize, wrong: usize, mask: u8) {
     let contents: Vec<Vec<u8>> = (0..columns).map(|column| s.content(column)).collect();
     let p = dot(&vec![1; columns], &contents, s.len);

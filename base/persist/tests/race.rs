@@ -1,6 +1,6 @@
-//! A program may change its buffer while it is being written. Which bytes are stored is then the program's affair, but parity
-//! must fit whatever was stored: a kernel (of parity) that loads a byte of the new data twice leaves a stripe that
-//! reconstructs wrongly.
+//! A program may change its buffer while it is being written. Which bytes are stored is then the
+//! program's affair, but parity must fit whatever was stored: a kernel (of parity) that loads a
+//! byte of the new data twice leaves a stripe that reconstructs wrongly.
 
 mod common;
 
@@ -41,7 +41,8 @@ fn parity_fits_what_was_stored_while_the_buffer_changes() {
                 let zeros = vec![0; LEN];
                 let [mut a, mut b, mut p, mut q] = [0; 4].map(|_| Buffer::new(&zeros, 40));
                 let (a_at, b_at, p_at, q_at) = (a.as_mut_ptr(), b.as_mut_ptr(), p.as_mut_ptr(), q.as_mut_ptr());
-                // SAFETY: all buffers have LEN bytes. The race on `new` is what is tested; the loads are the machine's.
+                // SAFETY: all buffers have LEN bytes. The race on `new` is what is tested; the
+                // loads are the machine's.
                 unsafe {
                     match round % 6 {
                         0 => k.update_p(a_at, p_at, new, LEN),

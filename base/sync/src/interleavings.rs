@@ -1,5 +1,5 @@
-//! Tests of the locks with loom, which runs every interleaving of a few threads and lets each load see every value that
-//! the memory model permits.
+//! Tests of the locks with loom, which runs every interleaving of a few threads and lets each load
+//! see every value that the memory model permits.
 
 use crate::{Acquired, Liveness, OwnedLock, OwnerId, StripeLock};
 use loom::sync::Arc;

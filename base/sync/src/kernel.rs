@@ -1,4 +1,5 @@
-//! Atomics and waiting: the processor's and the kernel's, or those of loom, which runs every interleaving of a few threads (`cargo x loom`).
+//! Atomics and waiting: the processor's and the kernel's, or those of loom, which runs every
+//! interleaving of a few threads (`cargo x loom`).
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use core::{

@@ -1,25 +1,27 @@
-//! A mutual-exclusion lock in shared memory. It outlives the process that holds it: another process inherits it.
+//! A mutual-exclusion lock in shared memory. It outlives the process that holds it: another process
+//! inherits it.
 //!
-//! The lock is one word. 0: it is free. Otherwise bits 0..=30 are the owner, and bit 31 says that somebody may sleep in the kernel,
-//! so that `unlock` has to wake.
+//! The lock is one word. 0: it is free. Otherwise bits 0..=30 are the owner, and bit 31 says that
+//! somebody may sleep in the kernel, so that `unlock` has to wake.
 //!
-//! Invariant: the owner in a word changes only by that owner's `unlock`, or when another process inherits the lock after it has found
-//! the owner dead. Waiters set bit 31 at any time.
+//! Invariant: the owner in a word changes only by that owner's `unlock`, or when another process
+//! inherits the lock after it has found the owner dead. Waiters set bit 31 at any time.
 
 use crate::kernel::{AtomicU32, Ordering, sleep, spin_loop, wake};
 use core::num::NonZeroU32;
 
-/// The number of a process that may hold locks, from 1 to 2^31 - 1. The threads of a process have one number. The lock excludes them from
-/// each other too, so a thread that asks for a lock which it holds waits for ever.
+/// The number of a process that may hold locks, from 1 to 2^31 - 1. The threads of a process have
+/// one number. The lock excludes them from each other too, so a thread that asks for a lock which
+/// it holds waits for ever.
 pub type OwnerId = NonZeroU32;
 
 /// The bit of the word that says that somebody may sleep.
 const WAITERS: u32 = 1 << 31;
-/// How often a thread tries to take the lock before it sleeps: about as long as a stripe lock is held (a microsecond), at a few
-/// nanoseconds per try.
+/// How often a thread tries to take the lock before it sleeps: about as long as a stripe lock is
+/// held (a microsecond), at a few nanoseconds per try.
 const SPIN_COUNT: u32 = if cfg!(all(test, loom)) { 0 } else { 200 };
-/// A waiter sleeps so long before it asks whether the owner lives. It may have to do so several times in a row, and is to go on
-/// within 100 ms of a death.
+/// A waiter sleeps so long before it asks whether the owner lives. It may have to do so several
+/// times in a row, and is to go on within 100 ms of a death.
 const DOUBT_AFTER_NS: i64 = 10_000_000;
 
 /// Tells whether an owner still lives.
@@ -27,8 +29,9 @@ pub trait Liveness {
     /// False only if `owner` is certainly gone.
     fn is_alive(&self, owner: OwnerId) -> bool;
 
-    /// Whether `owner` was found dead a short while ago. A process that dies often holds several locks; a waiter then sleeps for the first
-    /// of them only. The answer is a hint: an owner's number may be given to a new process, so [`Self::is_alive`] decides.
+    /// Whether `owner` was found dead a short while ago. A process that dies often holds several
+    /// locks; a waiter then sleeps for the first of them only. The answer is a hint: an owner's
+    /// number may be given to a new process, so [`Self::is_alive`] decides.
     fn was_found_dead(&self, owner: OwnerId) -> bool {
         let _ = owner;
         false
@@ -41,8 +44,8 @@ pub trait Liveness {
 pub enum Acquired {
     /// The lock was free: nobody left half changed what it guards.
     Clean,
-    /// The last holder died while it held the lock, or the word named no holder. What the lock guards may be half changed, and the
-    /// caller has to make it good.
+    /// The last holder died while it held the lock, or the word named no holder. What the lock
+    /// guards may be half changed, and the caller has to make it good.
     Inherited,
 }
 
@@ -59,7 +62,8 @@ impl OwnedLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Takes the lock for `me`. Waits for a living owner as long as that takes, and inherits the lock from a dead one.
+    /// Takes the lock for `me`. Waits for a living owner as long as that takes, and inherits the
+    /// lock from a dead one.
     #[inline]
     pub fn lock(&self, me: OwnerId, live: &impl Liveness) -> Acquired {
         if self.0.compare_exchange(0, me.get(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -97,7 +101,8 @@ impl OwnedLock {
             if word != marked && self.0.compare_exchange(word, marked, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 continue;
             }
-            // The bit without an owner is never stored by this code: a process has damaged the word. There is nobody to wait for.
+            // The bit without an owner is never stored by this code: a process has damaged the
+            // word. There is nobody to wait for.
             let Some(owner) = OwnerId::new(marked & !WAITERS) else {
                 if self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Acquired::Inherited;
@@ -105,7 +110,8 @@ impl OwnedLock {
                 continue;
             };
             let is_known_dead = live.was_found_dead(owner) && !live.is_alive(owner);
-            // `sleep` is true if all of that time has passed. A waiter that is woken before has no reason to doubt.
+            // `sleep` is true if all of that time has passed. A waiter that is woken before has no
+            // reason to doubt.
             let is_dead = is_known_dead || sleep(&self.0, marked, DOUBT_AFTER_NS) && !live.is_alive(owner);
             if is_dead && self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Acquired::Inherited;

@@ -1,7 +1,7 @@
 //! A writer's lock with a sequence count for readers that take none.
 //!
-//! The count is odd while a writer changes what the lock guards. A reader notes an even count, copies, and compares: unchanged means
-//! that the copy is not torn.
+//! The count is odd while a writer changes what the lock guards. A reader notes an even count,
+//! copies, and compares: unchanged means that the copy is not torn.
 
 use crate::kernel::{AtomicU32, Ordering, fence};
 use crate::{Acquired, Liveness, OwnedLock, OwnerId};
@@ -15,8 +15,8 @@ pub struct StripeLock {
 }
 
 impl StripeLock {
-    /// Waits until the lock is ours and makes the count odd. `Inherited` means that a dead writer may have left redundancy
-    /// inconsistent.
+    /// Waits until the lock is ours and makes the count odd. `Inherited` means that a dead writer
+    /// may have left redundancy inconsistent.
     #[inline]
     pub fn write_begin(&self, me: OwnerId, live: &impl Liveness) -> Acquired {
         let acquired = self.lock.lock(me, live);
@@ -27,7 +27,8 @@ impl StripeLock {
         acquired
     }
 
-    /// Makes the count even and releases the lock. Non-temporal stores must have been fenced before.
+    /// Makes the count even and releases the lock. Non-temporal stores must have been fenced
+    /// before.
     #[inline]
     pub fn write_end(&self) {
         let sequence = self.sequence.load(Ordering::Relaxed);

@@ -9,9 +9,10 @@ const USAGE_WORDS: usize = 18;
 const MINOR_FAULTS: usize = 8;
 const MAJOR_FAULTS: usize = 9;
 
-/// Page faults of all threads, those that have ended included. A fault is counted before the access that met it is done; what other processes
-/// store into this one's memory (ptrace(2), process_vm_writev(2), a child that shares it) is counted as theirs.
-/// None if the process may not ask (seccomp).
+/// Page faults of all threads, those that have ended included. A fault is counted before the access
+/// that met it is done; what other processes store into this one's memory (ptrace(2),
+/// process_vm_writev(2), a child that shares it) is counted as theirs. None if the process may not
+/// ask (seccomp).
 ///
 /// Source: getrusage(2); `mm_account_fault` of Linux.
 #[must_use]

@@ -12,7 +12,8 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 static BYTES: AtomicU64 = AtomicU64::new(FILE_BYTES_MAX);
 
-/// Asks the kernel. Called at start and when the program has set its limit; a limit set by another process is not noticed.
+/// Asks the kernel. Called at start and when the program has set its limit; a limit set by another
+/// process is not noticed.
 pub fn refresh() {
     let limit = getrlimit(Resource::Fsize).current.unwrap_or(FILE_BYTES_MAX);
     BYTES.store(limit.min(FILE_BYTES_MAX), Ordering::Relaxed);

@@ -22,7 +22,8 @@ const MARK_COUNT: usize = 1 << 16;
 /// One bit per number that is ours.
 static MARKS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
 
-/// One bit per number that another process uses for itself, in a descriptor table which this process shares with it.
+/// One bit per number that another process uses for itself, in a descriptor table which this
+/// process shares with it.
 static OTHERS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
 
 /// The number from which on our descriptors lie.
@@ -38,7 +39,8 @@ pub fn base() -> u32 {
     }
 }
 
-/// Moves a descriptor there and remembers it. If there is no room above, it stays where it is; so does one that was moved before.
+/// Moves a descriptor there and remembers it. If there is no room above, it stays where it is; so
+/// does one that was moved before.
 pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
     let is_low = (fd.as_raw_fd() as u32) < base();
     let fd = if is_low { fcntl_dupfd_cloexec(&fd, base() as i32).unwrap_or(fd) } else { fd };
@@ -46,7 +48,8 @@ pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A descriptor out of the program's way whose number is forgotten before it is closed: another thread may be given the number at once.
+/// A descriptor out of the program's way whose number is forgotten before it is closed: another
+/// thread may be given the number at once.
 #[derive(Debug)]
 pub struct Raised(OwnedFd);
 
@@ -96,15 +99,17 @@ pub fn forget_all() {
     MARKS.iter().chain(&OTHERS).for_each(|mark| mark.store(0, Ordering::Relaxed));
 }
 
-/// Called by a copy of a process that goes on using the original's descriptor table: every number remembered until now is the original's. Such a number is still kept
-/// from the program, and this process does not close it.
+/// Called by a copy of a process that goes on using the original's descriptor table: every number
+/// remembered until now is the original's. Such a number is still kept from the program, and this
+/// process does not close it.
 pub fn leave_to_others() {
     for (mark, other) in MARKS.iter().zip(&OTHERS) {
         other.fetch_or(mark.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
-/// The numbers that a copy has taken since it called [`leave_to_others`], which it closes before it ends; none in a process that never called that.
+/// The numbers that a copy has taken since it called [`leave_to_others`], which it closes before it
+/// ends; none in a process that never called that.
 pub fn own_beside_others() -> impl Iterator<Item = u32> {
     let has_left = OTHERS.iter().any(|other| other.load(Ordering::Relaxed) != 0);
     raised_within(0, u32::MAX)

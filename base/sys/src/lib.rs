@@ -1,7 +1,7 @@
 //! Linux without libc: system calls, errors, and the block of memory every thread has.
 //!
-//! Everything that runs inside an application's process reaches the kernel through this crate (rustix' raw backend and
-//! [`raw`]), never through libc, so that it cannot re-enter its own hooks.
+//! Everything that runs inside an application's process reaches the kernel through this crate
+//! (rustix' raw backend and [`raw`]), never through libc, so that it cannot re-enter its own hooks.
 #![cfg_attr(not(test), no_std)]
 
 pub mod clock;

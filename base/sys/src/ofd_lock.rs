@@ -1,5 +1,5 @@
-//! Locks on byte ranges that belong to an open file description (OFD locks, fcntl(2)): they pass through fork and exec with it, and end
-//! with its last descriptor.
+//! Locks on byte ranges that belong to an open file description (OFD locks, fcntl(2)): they pass
+//! through fork and exec with it, and end with its last descriptor.
 
 use crate::raw::{check, syscall};
 use crate::{BorrowedFd, Result};
@@ -63,10 +63,12 @@ fn lock(fd: BorrowedFd<'_>, command: usize, kind: i16, start: i64, bytes: i64) -
     Ok(lock)
 }
 
-/// Takes a read lock on `bytes` bytes from `start` (0 bytes: to the end of all files), without waiting.
+/// Takes a read lock on `bytes` bytes from `start` (0 bytes: to the end of all files), without
+/// waiting.
 ///
 /// # Errors
-/// `AGAIN` if another description holds a write lock there; `INVAL`, `OPNOTSUPP`, `NOLCK` where the file system has no locks.
+/// `AGAIN` if another description holds a write lock there; `INVAL`, `OPNOTSUPP`, `NOLCK` where the
+/// file system has no locks.
 pub fn hold(fd: BorrowedFd<'_>, start: i64, bytes: i64) -> Result<()> {
     lock(fd, F_OFD_SETLK, F_RDLCK, start, bytes).map(|_| ())
 }
@@ -84,7 +86,8 @@ pub fn is_held_by_others(fd: BorrowedFd<'_>, start: i64, bytes: i64) -> Result<b
 /// Takes, changes or gives back a lock of the description, without waiting.
 ///
 /// # Errors
-/// `AGAIN` if another lock is in the way; `BADF` if the descriptor is not open for what the lock means; `INVAL`, `NOLCK`.
+/// `AGAIN` if another lock is in the way; `BADF` if the descriptor is not open for what the lock
+/// means; `INVAL`, `NOLCK`.
 pub fn set(fd: BorrowedFd<'_>, wish: Wish, start: i64, bytes: i64) -> Result<()> {
     lock(fd, F_OFD_SETLK, wish.kind(), start, bytes).map(|_| ())
 }

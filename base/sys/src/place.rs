@@ -1,13 +1,17 @@
 //! Where in a program's address space the library maps memory of its own.
 //!
-//! The kernel puts a new mapping into the highest hole that is large enough. But a program may count on a hole that it has made itself: it maps something there again by its address
-//! (MAP_FIXED), or has a stack grow down into it (MAP_GROWSDOWN). So the library's mappings go to a part of the address space that the kernel and programs leave alone. That part is only wished for
+//! The kernel puts a new mapping into the highest hole that is large enough. But a program may
+//! count on a hole that it has made itself: it maps something there again by its address
+//! (MAP_FIXED), or has a stack grow down into it (MAP_GROWSDOWN). So the library's mappings go to a
+//! part of the address space that the kernel and programs leave alone. That part is only wished for
 //! (an address without MAP_FIXED): where something lies already, the kernel chooses another place.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The part: below where the kernel puts programs that can lie anywhere (0x5555_5555_4000 and above), their heaps, mappings and stacks. It is one of the parts in which the
-/// sanitizers of compilers let a program have memory; ThreadSanitizer ends a program that has some elsewhere (from 0x5500_0000_0000 to 0x5680_0000_0000 it may).
+/// The part: below where the kernel puts programs that can lie anywhere (0x5555_5555_4000 and
+/// above), their heaps, mappings and stacks. It is one of the parts in which the sanitizers of
+/// compilers let a program have memory; ThreadSanitizer ends a program that has some elsewhere
+/// (from 0x5500_0000_0000 to 0x5680_0000_0000 it may).
 const START: usize = 0x5500_0000_0000;
 const END: usize = 0x5550_0000_0000;
 const PAGE_BYTES: usize = 4096;
@@ -19,7 +23,8 @@ pub const PART: core::ops::Range<usize> = START..END;
 /// Where the next mapping is wished for; 0 before the first one.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// An address for a mapping of so many bytes, to be handed to mmap(2) as a wish. Mappings that may have huge pages begin at a multiple of one.
+/// An address for a mapping of so many bytes, to be handed to mmap(2) as a wish. Mappings that may
+/// have huge pages begin at a multiple of one.
 pub fn wish(bytes: usize) -> usize {
     let unit = if bytes < HUGE_PAGE_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES };
     // What is left free behind a mapping keeps stray stores out of the next one.

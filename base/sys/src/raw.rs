@@ -2,15 +2,17 @@
 
 use core::arch::asm;
 
-/// Calls the kernel: number `nr`, up to six arguments. Returns what the kernel returned; `-4095..=-1` are errors.
+/// Calls the kernel: number `nr`, up to six arguments. Returns what the kernel returned;
+/// `-4095..=-1` are errors.
 ///
 /// # Safety
-/// The arguments must be what the kernel expects of `nr`; the caller upholds everything that call promises or destroys.
+/// The arguments must be what the kernel expects of `nr`; the caller upholds everything that call
+/// promises or destroys.
 #[inline]
 pub unsafe fn syscall(nr: usize, args: [usize; 6]) -> isize {
     let ret: isize;
-    // SAFETY: the x86-64 Linux convention: rcx and r11 are clobbered, memory may be written by the kernel; what the call does
-    // is the caller's promise.
+    // SAFETY: the x86-64 Linux convention: rcx and r11 are clobbered, memory may be written by the
+    // kernel; what the call does is the caller's promise.
     unsafe {
         asm!(
             "syscall",

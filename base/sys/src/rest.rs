@@ -16,8 +16,9 @@ const MASK_BYTES: usize = 8;
 static LETS_IN: AtomicBool = AtomicBool::new(false);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-/// From here on [`rest`] blocks the signals of `mask` only, as the kernel has it (bit 0 is signal 1); None: those that are blocked anyway. Called while there is one
-/// thread, which has no handlers yet.
+/// From here on [`rest`] blocks the signals of `mask` only, as the kernel has it (bit 0 is signal
+/// 1); None: those that are blocked anyway. Called while there is one thread, which has no handlers
+/// yet.
 pub fn let_in(mask: Option<u64>) {
     BLOCKED.store(mask.unwrap_or(0), Ordering::Relaxed);
     LETS_IN.store(mask.is_some(), Ordering::Relaxed);

@@ -3,7 +3,8 @@
 use crate::OsError;
 use linux_raw_sys::general::{__NR_setfsuid, __NR_tgkill};
 
-/// Whether a process has a thread: false once it has ended, or the process executes another program.
+/// Whether a process has a thread: false once it has ended, or the process executes another
+/// program.
 #[must_use]
 pub fn is_there(pid: u32, thread: u32) -> bool {
     if pid.max(thread) > i32::MAX as u32 || pid.min(thread) == 0 {

@@ -1,9 +1,10 @@
 //! The block of memory every thread has: thread-local storage without libc's help.
 //!
-//! `#[thread_local]` is not stable, so the block is laid out in `.tbss` by hand and reached by the initial-exec model, which is
-//! right for a program and for a preloaded library alike (both are there when the static TLS area is laid out). The block
-//! starts as zeros and has no destructor: what it names must be recoverable when the thread is gone.
-//! A child of vfork uses the block of the thread that made it, which is stopped meanwhile.
+//! `#[thread_local]` is not stable, so the block is laid out in `.tbss` by hand and reached by the
+//! initial-exec model, which is right for a program and for a preloaded library alike (both are
+//! there when the static TLS area is laid out). The block starts as zeros and has no destructor:
+//! what it names must be recoverable when the thread is gone. A child of vfork uses the block of
+//! the thread that made it, which is stopped meanwhile.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
@@ -11,11 +12,13 @@ use core::sync::atomic::{AtomicU32, AtomicUsize};
 /// What a thread knows about itself. All fields start as zero.
 #[repr(C, align(64))]
 pub struct ThreadBlock {
-    /// The stack pointer to resume at when code in a guard faults; 0 outside a guard (`persist::fault`).
+    /// The stack pointer to resume at when code in a guard faults; 0 outside a guard
+    /// (`persist::fault`).
     pub fault_resume: AtomicUsize,
     /// The address that faulted, valid after a guard returned an error.
     pub fault_address: AtomicUsize,
-    /// How deep this thread is inside the library; signals are deferred while it is not 0 (front/preload).
+    /// How deep this thread is inside the library; signals are deferred while it is not 0
+    /// (front/preload).
     pub inside: AtomicU32,
     /// The number of the lane that this thread owns, plus one; 0 for none (core/intent).
     pub lane: AtomicU32,
@@ -42,7 +45,8 @@ global_asm!(
 #[inline(always)]
 pub fn block() -> &'static ThreadBlock {
     let address: usize;
-    // SAFETY: the initial-exec access sequence of the x86-64 TLS ABI; it reads two words and writes one register.
+    // SAFETY: the initial-exec access sequence of the x86-64 TLS ABI; it reads two words and writes
+    // one register.
     unsafe {
         asm!(
             "mov {address}, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
@@ -51,8 +55,8 @@ pub fn block() -> &'static ThreadBlock {
             options(nostack, readonly)
         );
     }
-    // SAFETY: `address` is this thread's block, laid out above as a zeroed ThreadBlock, valid as long as the thread runs. Only
-    // this thread (and its signal handlers) uses it, through atomics.
+    // SAFETY: `address` is this thread's block, laid out above as a zeroed ThreadBlock, valid as
+    // long as the thread runs. Only this thread (and its signal handlers) uses it, through atomics.
     unsafe { &*(address as *const ThreadBlock) }
 }
 

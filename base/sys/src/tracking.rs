@@ -1,12 +1,14 @@
-//! Which pages of a mapping were stored to: userfaultfd(2) with asynchronous write protection, read by PAGEMAP_SCAN.
+//! Which pages of a mapping were stored to: userfaultfd(2) with asynchronous write protection, read
+//! by PAGEMAP_SCAN.
 //!
-//! A range is [watched](Tracker::watch) once; from then on the first store to each of its pages costs one fault that the kernel resolves itself,
-//! and later ones nothing. [`Tracker::written`] lists the pages stored to, and, if asked, protects each of them again in the same step, so that a
-//! store is either listed or will be. Needs Linux 6.7; no privilege, because faults taken inside the kernel on a user's behalf are resolved without a
-//! handler too.
+//! A range is [watched](Tracker::watch) once; from then on the first store to each of its pages
+//! costs one fault that the kernel resolves itself, and later ones nothing. [`Tracker::written`]
+//! lists the pages stored to, and, if asked, protects each of them again in the same step, so that
+//! a store is either listed or will be. Needs Linux 6.7; no privilege, because faults taken inside
+//! the kernel on a user's behalf are resolved without a handler too.
 //!
-//! Neither a fork child nor a mapping that is made anew inherits it. An EPERM from [`Tracker::written`] means that something in the range is not
-//! watched.
+//! Neither a fork child nor a mapping that is made anew inherits it. An EPERM from
+//! [`Tracker::written`] means that something in the range is not watched.
 //!
 //! Source: userfaultfd(2), ioctl_userfaultfd(2), Documentation/admin-guide/mm/pagemap.rst.
 
@@ -20,7 +22,8 @@ use rustix::fs::{Mode, OFlags, open};
 const O_CLOEXEC: usize = 0o2_000_000;
 const UFFD_USER_MODE_ONLY: usize = 1;
 const UFFD_API: u64 = 0xaa;
-/// WP_UNPOPULATED and WP_ASYNC: pages that are not there yet are protected too, and faults need no handler.
+/// WP_UNPOPULATED and WP_ASYNC: pages that are not there yet are protected too, and faults need no
+/// handler.
 const FEATURES: u64 = 1 << 13 | 1 << 15;
 const MODE_WP: u64 = 2;
 const WRITEPROTECT_MODE_WP: u64 = 1;
@@ -93,7 +96,8 @@ impl Tracker {
     /// Asks the kernel for it.
     ///
     /// # Errors
-    /// `PERM` or `NOSYS` where userfaultfd is not permitted, `INVAL` before Linux 6.7, `NOENT` without /proc.
+    /// `PERM` or `NOSYS` where userfaultfd is not permitted, `INVAL` before Linux 6.7, `NOENT`
+    /// without /proc.
     pub fn new() -> Result<Self> {
         // SAFETY: makes a descriptor, which is owned from here on.
         let userfault = unsafe {
@@ -106,14 +110,16 @@ impl Tracker {
         Ok(Self { userfault: Raised::new(userfault)?, pagemap: Raised::new(pagemap)? })
     }
 
-    /// Watches the mapped range from now on; pages of it that were never touched count as not stored to.
+    /// Watches the mapped range from now on; pages of it that were never touched count as not
+    /// stored to.
     pub fn watch(&self, start: usize, bytes: usize) -> Result<()> {
         self.watch_inherited(start, bytes)?;
         let mut protect = WriteProtect { start: start as u64, bytes: bytes as u64, mode: WRITEPROTECT_MODE_WP };
         request(&self.userfault, read_write_request(0xaa, 6, size_of::<WriteProtect>()), &mut protect).map(|_| ())
     }
 
-    /// Watches a range whose pages are all present and cannot be stored to meanwhile. Huge pages stay huge.
+    /// Watches a range whose pages are all present and cannot be stored to meanwhile. Huge pages
+    /// stay huge.
     pub fn watch_present(&self, start: usize, bytes: usize) -> Result<()> {
         self.watch_inherited(start, bytes)?;
         let (mut at, end) = (start, start + bytes);
@@ -124,14 +130,16 @@ impl Tracker {
         Ok(())
     }
 
-    /// Watches a range that a fork child has inherited: whatever was stored there since counts as stored to.
+    /// Watches a range that a fork child has inherited: whatever was stored there since counts as
+    /// stored to.
     pub fn watch_inherited(&self, start: usize, bytes: usize) -> Result<()> {
         let mut register = Register { start: start as u64, bytes: bytes as u64, mode: MODE_WP, ioctls: 0 };
         request(&self.userfault, read_write_request(0xaa, 0, size_of::<Register>()), &mut register).map(|_| ())
     }
 
-    /// Fills `regions` with pages of `start..end` that were stored to, ascending, and protects them again if `again`. Returns the regions and where
-    /// the next call goes on: `end` if this was all.
+    /// Fills `regions` with pages of `start..end` that were stored to, ascending, and protects them
+    /// again if `again`. Returns the regions and where the next call goes on: `end` if this was
+    /// all.
     pub fn written<'a>(
         &self,
         start: usize,
@@ -161,7 +169,8 @@ impl Tracker {
 }
 
 fn request<T>(fd: &OwnedFd, request: usize, argument: &mut T) -> Result<usize> {
-    // SAFETY: each request is used with its own structure, which outlives the call; what it does to the address space is the mapping's protection only.
+    // SAFETY: each request is used with its own structure, which outlives the call; what it does to
+    // the address space is the mapping's protection only.
     check(unsafe {
         syscall(__NR_ioctl as usize, [fd.as_raw_fd() as usize, request, core::ptr::from_mut(argument) as usize, 0, 0, 0])
     })

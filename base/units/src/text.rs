@@ -6,7 +6,8 @@
 
 use core::fmt::{self, Write};
 
-/// Bytes of others, to be shown: control characters, characters that only direct how others are shown, and what is not UTF-8 appear as escapes.
+/// Bytes of others, to be shown: control characters, characters that only direct how others are
+/// shown, and what is not UTF-8 appear as escapes.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a [u8]);
 
@@ -41,7 +42,8 @@ impl<W: Write> Write for ShownTo<W> {
     }
 }
 
-/// Control characters (Cc), those of format (Cf: the directions of text among them), and the separators of lines and paragraphs (Zl, Zp), as of Unicode 16.
+/// Control characters (Cc), those of format (Cf: the directions of text among them), and the
+/// separators of lines and paragraphs (Zl, Zp), as of Unicode 16.
 fn is_escaped(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -1,10 +1,10 @@
-//! What the attacker does: tables of actions. Each makes one or a few system calls, with no rights but those of
-//! the attacker's user.
+//! What the attacker does: tables of actions. Each makes one or a few system calls, with no rights
+//! but those of the attacker's user.
 //!
-//! Names below the array's root: `t` is the attacker's own directory, `r` root's, `u` another user's, and `shared`
-//! is a sticky directory of all. `f…` are files, `e…` and `d…` directories, `n…` names of the others' work;
-//! `stash…` are names to which the attacker moves things aside. All members lie in one file system, so links and
-//! renames between members are possible.
+//! Names below the array's root: `t` is the attacker's own directory, `r` root's, `u` another
+//! user's, and `shared` is a sticky directory of all. `f…` are files, `e…` and `d…` directories,
+//! `n…` names of the others' work; `stash…` are names to which the attacker moves things aside. All
+//! members lie in one file system, so links and renames between members are possible.
 
 use crate::{
     kernel::{self, HERE},
@@ -23,7 +23,8 @@ use std::{
 const KEPT_MAX: usize = 24;
 /// The attribute of backing files.
 const ATTRIBUTE_NAME: &str = "user.cxlraid";
-/// The attacker makes no longer files: they would cost the other processes time and test nothing else.
+/// The attacker makes no longer files: they would cost the other processes time and test nothing
+/// else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The attacker. `uuid` is the array's, by which the files in /dev/shm are named.
@@ -32,11 +33,13 @@ pub(crate) struct Attacker {
     pub(crate) member_count: usize,
     pub(crate) uuid: String,
     pub(crate) random: Rng,
-    /// Files that he keeps open, with the path that each had: what becomes of them shows through the descriptors.
+    /// Files that he keeps open, with the path that each had: what becomes of them shows through
+    /// the descriptors.
     pub(crate) kept: Vec<(PathBuf, File)>,
 }
 
-/// One kind of action. `Err`: the kernel refused a call, or there was nothing to act on; calls before it stay done.
+/// One kind of action. `Err`: the kernel refused a call, or there was nothing to act on; calls
+/// before it stay done.
 type Act = fn(&mut Attacker) -> io::Result<()>;
 
 /// Actions of every run. An action that is listed several times is that much likelier.
@@ -87,7 +90,8 @@ pub(crate) const ACTIONS: [Act; 44] = [
     retrieved,
 ];
 
-/// Actions that give a file of his the attribute of another file. They are for runs whose orders ask for them.
+/// Actions that give a file of his the attribute of another file. They are for runs whose orders
+/// ask for them.
 pub(crate) const FORGERIES: [Act; 6] =
     [forge_attribute, forge_attribute, forge_attribute, forge_attribute, forge_seen_attribute, forge_seen_attribute];
 
@@ -131,8 +135,8 @@ impl Attacker {
         self.places.backing(slot, &format!("{owner}/{name}"))
     }
 
-    /// A path for a symlink to lead to: a member's `.cxlraid`, a path in the array, a backing file, a relative path
-    /// upwards, a loop, or else a name in the directory outside of the array.
+    /// A path for a symlink to lead to: a member's `.cxlraid`, a path in the array, a backing file,
+    /// a relative path upwards, a loop, or else a name in the directory outside of the array.
     fn target(&mut self) -> PathBuf {
         let outside = self.places.outside();
         let word = self.pick(&[
@@ -152,8 +156,8 @@ impl Attacker {
         }
     }
 
-    /// Renames `path` to a stash beside it, and removes what was there; `swap` can exchange the two again. Does
-    /// nothing if `path` is that stash.
+    /// Renames `path` to a stash beside it, and removes what was there; `swap` can exchange the two
+    /// again. Does nothing if `path` is that stash.
     fn set_aside(&mut self, path: &Path) -> io::Result<()> {
         let aside = path.with_file_name(self.pick(&["stash0", "stash1"]));
         if aside != path {
@@ -246,7 +250,8 @@ fn times(attacker: &mut Attacker) -> io::Result<()> {
 /// A user who is neither the attacker nor one of the others.
 const THIRD_USER: u32 = 1001;
 
-/// Sets an access list, acl(5), as the kernel has it: version 2, then tag, permissions and user of each entry.
+/// Sets an access list, acl(5), as the kernel has it: version 2, then tag, permissions and user of
+/// each entry.
 fn access_list(attacker: &mut Attacker) -> io::Result<()> {
     let [user_obj, user, group_obj, mask, other] = [1, 2, 4, 16, 32];
     let entry =
@@ -320,8 +325,8 @@ fn link_across(attacker: &mut Attacker) -> io::Result<()> {
     fs::hard_link(attacker.random_own_backing(), attacker.random_own_backing())
 }
 
-/// Links another user's file. With fs.protected_hardlinks = 1 the kernel refuses it for files that he may not both
-/// read and write.
+/// Links another user's file. With fs.protected_hardlinks = 1 the kernel refuses it for files that
+/// he may not both read and write.
 fn link_others(attacker: &mut Attacker) -> io::Result<()> {
     fs::hard_link(attacker.others(), attacker.random_own_backing())
 }
@@ -337,8 +342,8 @@ fn symlink_in_place(attacker: &mut Attacker) -> io::Result<()> {
     std::os::unix::fs::symlink(attacker.target(), path)
 }
 
-/// Exchanges a path with a stash, and half the time exchanges them back at once. A process that has checked the path
-/// before and uses it afterwards then meets the other one.
+/// Exchanges a path with a stash, and half the time exchanges them back at once. A process that has
+/// checked the path before and uses it afterwards then meets the other one.
 fn swap(attacker: &mut Attacker) -> io::Result<()> {
     let path = if attacker.random.one_in(2) { attacker.own_directory() } else { attacker.random_own_backing() };
     let aside = path.with_file_name(attacker.pick(&["stash0", "stash1"]));
@@ -379,8 +384,8 @@ fn shared_name(attacker: &mut Attacker) -> io::Result<()> {
     }
 }
 
-/// On one member, makes a name in `shared` that another user is about to use, or removes it. The directory is sticky, so
-/// the kernel lets him remove only what is his.
+/// On one member, makes a name in `shared` that another user is about to use, or removes it. The
+/// directory is sticky, so the kernel lets him remove only what is his.
 fn shared_name_of_others(attacker: &mut Attacker) -> io::Result<()> {
     let (slot, name) = (attacker.slot(), attacker.pick(&["shared/r0", "shared/r1", "shared/u0", "shared/u1"]));
     let path = attacker.places.backing(slot, name);
@@ -509,8 +514,8 @@ fn home_set_ids(attacker: &mut Attacker) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o6755))
 }
 
-/// Replaces, moves or removes something in the directory into which root copies files out of the array
-/// (`cxlraid retrieve`).
+/// Replaces, moves or removes something in the directory into which root copies files out of the
+/// array (`cxlraid retrieve`).
 fn retrieved(attacker: &mut Attacker) -> io::Result<()> {
     let name = attacker.pick(&[
         "r0",
@@ -543,16 +548,17 @@ fn retrieved(attacker: &mut Attacker) -> io::Result<()> {
     }
 }
 
-/// Sets an attribute with a guessed inode number and generation. Numbers are assigned from 1 on, and a generation
-/// counts how often its number was assigned, so small guesses hit.
+/// Sets an attribute with a guessed inode number and generation. Numbers are assigned from 1 on,
+/// and a generation counts how often its number was assigned, so small guesses hit.
 fn forge_attribute(attacker: &mut Attacker) -> io::Result<()> {
     let generation = if attacker.random.one_in(3) { 1 + attacker.random.below(6) } else { 1 };
     let forged = Attribute { inode: 1 + attacker.random.below(48), generation };
     forge(attacker, &forged.encode())
 }
 
-/// Sets the attribute of one of his files to `value`: on one member, or on all members, so that no member
-/// contradicts. Ok if at least one member took it, since the file may be missing on others; else the last error.
+/// Sets the attribute of one of his files to `value`: on one member, or on all members, so that no
+/// member contradicts. Ok if at least one member took it, since the file may be missing on others;
+/// else the last error.
 fn forge(attacker: &mut Attacker, value: &[u8]) -> io::Result<()> {
     if attacker.random.one_in(3) {
         return kernel::set_attribute(&attacker.random_own_backing(), ATTRIBUTE_NAME, value);

@@ -66,7 +66,8 @@ impl Orders {
     }
 }
 
-/// Acts. Prints how many actions there were and how many the kernel granted, and `leak` lines for what must not be readable.
+/// Acts. Prints how many actions there were and how many the kernel granted, and `leak` lines for
+/// what must not be readable.
 pub(crate) fn act(words: &[String]) -> io::Result<()> {
     let orders = Orders::from_words(words).ok_or(io::ErrorKind::InvalidInput)?;
     kernel::become_user(ATTACKER)?;
@@ -130,7 +131,8 @@ fn look_at(path: &Path, leaks: &mut BTreeSet<String>) {
     if let Some(secret) = secret_of(&file) {
         leaks.insert(format!("{secret} in {}", path.display()));
     }
-    // A program that runs with its owner's rights must be the attacker's own, or he would have another's.
+    // A program that runs with its owner's rights must be the attacker's own, or he would have
+    // another's.
     if let Ok(stat) = file.metadata()
         && stat.is_file()
         && stat.mode() & 0o6000 != 0

@@ -1,4 +1,5 @@
-//! The system calls that the standard library has no words for. All of them go through the C library, where an array is seen.
+//! The system calls that the standard library has no words for. All of them go through the C
+//! library, where an array is seen.
 
 use std::{
     ffi::CString,
@@ -115,7 +116,8 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
 
 pub(crate) fn set_attribute(path: &Path, name: &str, value: &[u8]) -> io::Result<()> {
     let (path, name) = (text(path)?, text(Path::new(name))?);
-    // SAFETY: Both texts end with a NUL; they and the value live through the call, and the value has that length.
+    // SAFETY: Both texts end with a NUL; they and the value live through the call, and the value
+    // has that length.
     checked(unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) }).map(drop)
 }
 
@@ -128,7 +130,8 @@ pub(crate) fn remove_attribute(path: &Path, name: &str) -> io::Result<()> {
 pub(crate) fn attribute(path: &Path, name: &str) -> io::Result<Vec<u8>> {
     let (path, name) = (text(path)?, text(Path::new(name))?);
     let mut value = vec![0_u8; 256];
-    // SAFETY: Both texts end with a NUL; they and the buffer live through the call, and the buffer has that length.
+    // SAFETY: Both texts end with a NUL; they and the buffer live through the call, and the buffer
+    // has that length.
     let bytes = unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
     value.truncate(bytes);
@@ -139,7 +142,8 @@ pub(crate) fn attribute(path: &Path, name: &str) -> io::Result<Vec<u8>> {
 pub(crate) fn attribute_names(path: &Path) -> io::Result<Vec<u8>> {
     let path = text(path)?;
     let mut names = vec![0_u8; 4096];
-    // SAFETY: The path ends with a NUL; it and the buffer live through the call, and the buffer has that length.
+    // SAFETY: The path ends with a NUL; it and the buffer live through the call, and the buffer has
+    // that length.
     let bytes = unsafe { libc::llistxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
     names.truncate(bytes);

@@ -1,9 +1,12 @@
 //! `cxlraid-attack`: a user without rights against an array that root and another user work on.
 //!
-//! Each round ([`round`]) has a seed, an array, and three users: the attacker, who acts on what is his ([`actions`], [`attacker`]), and two victims ([`victim`]), who use the array through the
-//! library, die, lose a member, add and retrieve. What they wrote is known ([`model`]), and what lies outside the array ([`outside`]).
+//! Each round ([`round`]) has a seed, an array, and three users: the attacker, who acts on what is
+//! his ([`actions`], [`attacker`]), and two victims ([`victim`]), who use the array through the
+//! library, die, lose a member, add and retrieve. What they wrote is known ([`model`]), and what
+//! lies outside the array ([`outside`]).
 //!
-//! Judged: the attacker can read no secret; outside the array nothing changed; the victims' files are as they left them, on each member and with redundancy that fits; nobody hangs or crashes; no
+//! Judged: the attacker can read no secret; outside the array nothing changed; the victims' files
+//! are as they left them, on each member and with redundancy that fits; nobody hangs or crashes; no
 //! member goes out by what the attacker did.
 //!
 //! This program is all of them, each in a process of its own.

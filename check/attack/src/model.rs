@@ -1,4 +1,5 @@
-//! The model of the files of root and of the other user: both tell what they write, and this module compares that with what the array and its members hold.
+//! The model of the files of root and of the other user: both tell what they write, and this module
+//! compares that with what the array and its members hold.
 
 use crate::{
     places::{OTHER, Places, ROOT},
@@ -42,8 +43,9 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Takes what a victim told. Returns what it complained of. `was_killed`: the last thing it began may have been done, or half. Who is not root may not
-    /// make good what others left half done: then such calls are refused (docs/crash-consistency.md), which is counted.
+    /// Takes what a victim told. Returns what it complained of. `was_killed`: the last thing it
+    /// began may have been done, or half. Who is not root may not make good what others left half
+    /// done: then such calls are refused (docs/crash-consistency.md), which is counted.
     pub(crate) fn take(&mut self, user: u32, told: &str, was_killed: bool) -> Vec<String> {
         let mut complaints = Vec::new();
         let mut begun: Option<&str> = None;
@@ -109,13 +111,15 @@ impl Model {
         }
     }
 
-    /// Own files fail only if they are not there. A name in the shared directory may be somebody else's.
+    /// Own files fail only if they are not there. A name in the shared directory may be somebody
+    /// else's.
     fn failed(&mut self, call: &str, error: &str) -> Option<String> {
         let name = call.split(' ').nth(1).unwrap_or_default();
         let is_missing = error.starts_with("2 ");
         if name.starts_with("shared/") {
             self.denied_count += 1;
-            // Of a file that was not told to be there nothing is known now; one that was there stays the owner's.
+            // Of a file that was not told to be there nothing is known now; one that was there
+            // stays the owner's.
             return self.known.contains_key(name).then(|| {
                 self.doubt(call);
                 format!("a file in the shared directory that its owner had made: {call}: {error}")
@@ -216,7 +220,8 @@ fn owner_of(name: &str) -> Option<u32> {
     [ROOT, OTHER].into_iter().find(|&user| Path::new(name).starts_with(directory_of(user)))
 }
 
-/// Prints a line for each file in their directories: mode, owner, size, and the line it holds or what is wrong with that.
+/// Prints a line for each file in their directories: mode, owner, size, and the line it holds or
+/// what is wrong with that.
 pub(crate) fn list(words: &[String]) -> io::Result<()> {
     let [root] = words else { return Err(io::ErrorKind::InvalidInput.into()) };
     let data = Places { root: root.into() }.data();

@@ -1,4 +1,5 @@
-//! The tree outside the array: this module fills it with secrets, and with names that the attacker's directories have too, and lists everything there is to see of it.
+//! The tree outside the array: this module fills it with secrets, and with names that the
+//! attacker's directories have too, and lists everything there is to see of it.
 
 use crate::{kernel, places::OTHER};
 use std::{
@@ -40,7 +41,8 @@ pub(crate) fn make(root: &Path, seed: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Content, owner, mode, time, links and extended attributes of all that lies in a directory, without following anything.
+/// Content, owner, mode, time, links and extended attributes of all that lies in a directory,
+/// without following anything.
 pub(crate) fn seen(root: &Path) -> io::Result<Seen> {
     let mut found = Seen::new();
     let mut pending = vec![root.to_path_buf()];

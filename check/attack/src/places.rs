@@ -1,4 +1,5 @@
-//! Who takes part, and where what belongs to whom lies. The same for all roles, which hear of it as one directory.
+//! Who takes part, and where what belongs to whom lies. The same for all roles, which hear of it as
+//! one directory.
 
 use std::path::PathBuf;
 
@@ -44,7 +45,8 @@ impl Places {
         self.root.join("home")
     }
 
-    /// A directory of root's into which the array's files are retrieved. The path that is typed is root's own; what is below is the attacker's as soon as it is given to him.
+    /// A directory of root's into which the array's files are retrieved. The path that is typed is
+    /// root's own; what is below is the attacker's as soon as it is given to him.
     pub(crate) fn got(&self) -> PathBuf {
         self.root.join("got")
     }

@@ -35,7 +35,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// How long a start may take while the attacker hinders it.
 const START: Duration = Duration::from_secs(10);
 const STEP_COUNT: u64 = 14;
-/// What the library says of a member that goes out, and of members whose names it cannot make the same.
+/// What the library says of a member that goes out, and of members whose names it cannot make the
+/// same.
 const FAILED: &str = "failed and is out of use";
 const NOT_THE_SAME: &str = "cannot make the members' names the same";
 /// After so many steps all files are compared.
@@ -117,7 +118,8 @@ pub(crate) struct Round<'a> {
     shape: Shape,
     random: Rng,
     forges: bool,
-    /// The other user works in his own directory only: then no member goes out by names that he cannot make the same, and the round lasts.
+    /// The other user works in his own directory only: then no member goes out by names that he
+    /// cannot make the same, and the round lasts.
     is_quiet: bool,
     /// Who made the array, and has the right to its tables.
     owner: u32,
@@ -125,7 +127,8 @@ pub(crate) struct Round<'a> {
     model: Model,
     uuid: String,
     lost: Option<usize>,
-    /// A program said that a member failed which nobody moved away, or that it cannot make members the same.
+    /// A program said that a member failed which nobody moved away, or that it cannot make members
+    /// the same.
     told_of_outage: bool,
     /// Programs of victims and of root's; counted also where others run.
     program_count: Cell<u64>,
@@ -197,7 +200,8 @@ impl<'a> Round<'a> {
             .limit(LIMIT)
     }
 
-    /// A program of a user's, with the array's variables and some more. They are arguments of env, so that what changes the user is not intercepted.
+    /// A program of a user's, with the array's variables and some more. They are arguments of env,
+    /// so that what changes the user is not intercepted.
     fn with(&self, user: u32, more: &[String], words: Vec<&str>) -> Run<'a> {
         self.program_count.set(self.program_count.get() + 1);
         let ids = [
@@ -235,7 +239,8 @@ impl<'a> Round<'a> {
         self.plain(&self.ground.this.display().to_string()).args(orders.words())
     }
 
-    /// Plays all steps, or those up to the first that something is wrong with. Where a member goes out by what the attacker did the round ends, and it is wrong if `judges_outages`.
+    /// Plays all steps, or those up to the first that something is wrong with. Where a member goes
+    /// out by what the attacker did the round ends, and it is wrong if `judges_outages`.
     pub(crate) fn play(&mut self, judges_outages: bool, counts: &mut Counts, complaints: &mut Complaints) -> Result<(), String> {
         for step in 0..STEP_COUNT {
             let mut found = self.step(step, counts)?;
@@ -350,7 +355,8 @@ impl<'a> Round<'a> {
             }
             counts.killed += u64::from(task.dies);
         }
-        // What root's program left unfinished in root's directory, another owner of the array may not finish; until somebody does, names cannot be changed.
+        // What root's program left unfinished in root's directory, another owner of the array may
+        // not finish; until somebody does, names cannot be changed.
         if self.owner != ROOT && tasks.iter().any(|task| task.dies && task.user == ROOT) {
             must_end("touch", &self.seeing(ROOT, vec!["touch", &self.text("copy")]).output(), complaints);
         }
@@ -389,7 +395,8 @@ impl<'a> Round<'a> {
         must_end("rm", &self.seeing(user, vec!["rm", "-rf", &to]).output(), complaints);
     }
 
-    /// Root retrieves the attacker's directory, and files of the victims. Part of the tree is the attacker's before all of it is there.
+    /// Root retrieves the attacker's directory, and files of the victims. Part of the tree is the
+    /// attacker's before all of it is there.
     fn retrieve(&self, step: u64, complaints: &mut Complaints) {
         let tree = self.places.got().join(format!("tree{}", step % 2)).display().to_string();
         must_end("rm", &self.plain("rm").args(["-rf", &tree]).output(), complaints);
@@ -400,7 +407,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Tools that follow no symlinks, on the attacker's directory. Some of them look first and act later by name: the attacker rests.
+    /// Tools that follow no symlinks, on the attacker's directory. Some of them look first and act
+    /// later by name: the attacker rests.
     fn tools(&mut self, complaints: &mut Complaints) {
         let below = ["t/e0", "t/e1"][self.random.below(2) as usize];
         let (tree, below, copy) = (self.text("t"), self.text(below), self.places.root.join("copied"));
@@ -438,7 +446,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The attacker makes the segment's name when nobody uses the array: programs work all the same, at once.
+    /// The attacker makes the segment's name when nobody uses the array: programs work all the
+    /// same, at once.
     fn squatted(&mut self, complaints: &mut Complaints) {
         self.stop(complaints);
         if !complaints.is_empty() {

@@ -1,4 +1,5 @@
-//! The attacker makes the name of the array's segment before anybody uses the array, and holds what can be held of it.
+//! The attacker makes the name of the array's segment before anybody uses the array, and holds what
+//! can be held of it.
 
 use crate::{
     kernel::{self, HERE},

@@ -1,7 +1,9 @@
-//! Root and the other user at work on the array: on files of their own, and, without following symlinks, in the attacker's directory.
+//! Root and the other user at work on the array: on files of their own, and, without following
+//! symlinks, in the attacker's directory.
 //!
-//! Both users tell what they do to files of their own, before and after they do it, and [`crate::model`] reads that. In the attacker's directory everything may fail: there it counts only
-//! what is read, and what becomes of others' files.
+//! Both users tell what they do to files of their own, before and after they do it, and
+//! [`crate::model`] reads that. In the attacker's directory everything may fail: there it counts
+//! only what is read, and what becomes of others' files.
 
 use crate::{
     kernel::{self, HERE},
@@ -121,7 +123,8 @@ pub(crate) fn work(words: &[String]) -> io::Result<()> {
     let task = Task::from_words(words).ok_or(io::ErrorKind::InvalidInput)?;
     kernel::set_umask(0o022);
     if task.drops {
-        // The log of names is opened by the first change of a name, which takes the rights of the array's owner.
+        // The log of names is opened by the first change of a name, which takes the rights of the
+        // array's owner.
         let first = task.places.data().join("copy/first");
         fs::create_dir(&first).and_then(|()| fs::remove_dir(&first))?;
         kernel::become_user(task.user)?;
@@ -227,7 +230,8 @@ impl Victim {
         }
     }
 
-    /// A file in the directory where everybody may make names: made if nobody has the name, filled if it is one's own.
+    /// A file in the directory where everybody may make names: made if nobody has the name, filled
+    /// if it is one's own.
     fn shared(&mut self, number: u64) {
         let name = format!("shared/{}{}", directory_of(self.user), self.random.below(2));
         self.put(&name, number, true);
@@ -315,7 +319,8 @@ fn directory(places: &Places, path: &str) -> io::Result<File> {
     Ok(found)
 }
 
-/// Makes what is not there of the attacker's directory, and gives it to him. What does not succeed is what he made it to.
+/// Makes what is not there of the attacker's directory, and gives it to him. What does not succeed
+/// is what he made it to.
 fn renew(places: &Places) {
     for path in TREE {
         let path = Path::new(path);
@@ -349,7 +354,8 @@ fn cut(path: &Path, bytes: u64) -> io::Result<()> {
     if bytes < file.metadata()?.len() { file.set_len(bytes) } else { Ok(()) }
 }
 
-/// Fills a file with `bytes`. `careful`: nobody else's is touched, for a user in a directory where others make names, too.
+/// Fills a file with `bytes`. `careful`: nobody else's is touched, for a user in a directory where
+/// others make names, too.
 fn put(path: &Path, bytes: &[u8], mode: u32, careful: Option<u32>, syncs: bool) -> io::Result<()> {
     let mut file = if let Some(user) = careful {
         match kernel::open_at(HERE, path, libc::O_CREAT | libc::O_EXCL | libc::O_RDWR, 0o600) {

@@ -1,4 +1,5 @@
-//! Appending 4 KiB at a time on a tmpfs with huge pages: times against the kernel's pwrite, and system calls per append.
+//! Appending 4 KiB at a time on a tmpfs with huge pages: times against the kernel's pwrite, and
+//! system calls per append.
 
 use crate::plan::{Plan, SMALL_BYTES};
 use crate::report::{Check, Row};
@@ -58,7 +59,8 @@ pub(crate) fn appends(path: &Path, count: usize) {
     }
 }
 
-/// System calls per append: those of a run with many appends less those of one with few. `worker` makes the command for so many.
+/// System calls per append: those of a run with many appends less those of one with few. `worker`
+/// makes the command for so many.
 pub(crate) fn system_calls_per_append(few: usize, many: usize, worker: impl Fn(usize) -> Command) -> Result<f64, String> {
     let count = |appends| system_calls(&worker(appends));
     let (few_calls, many_calls) = (count(few)?, count(many)?);

@@ -1,8 +1,8 @@
 //! Writes of a program while the command rebuilds another file of the array.
 //!
-//! A member has all names, and the bytes of files wait. The program opens its own file, which has the bytes of that file
-//! computed, writes to it for a while alone, then asks for the command, and writes until the command has ended: all of its time
-//! counts, also its start and its end.
+//! A member has all names, and the bytes of files wait. The program opens its own file, which has
+//! the bytes of that file computed, writes to it for a while alone, then asks for the command, and
+//! writes until the command has ended: all of its time counts, also its start and its end.
 
 use crate::levels::{self, FILE};
 use crate::places::{Order, Places};
@@ -49,8 +49,9 @@ pub(crate) struct Round {
 /// The benchmark looks so often whether the writer asks for the rebuild.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// Files by which the program that writes and the one that rebuilds tell each other how far they are. The writer does not
-/// start the command itself: what the library serves passes the library on, and no command works on an array beside it.
+/// Files by which the program that writes and the one that rebuilds tell each other how far they
+/// are. The writer does not start the command itself: what the library serves passes the library
+/// on, and no command works on an array beside it.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(crate) struct Marks {
     begin: PathBuf,

@@ -1,8 +1,10 @@
 //! Writing with a member out: RAID 5 of three, of which two are left.
 //!
-//! The limit is a loop that stores what has to be stored and nothing else: it saves nothing for the case that it dies (core/array/undo.rs). What is left of a
-//! stripe decides what it does: a copy where the parity is out, the sum with the other column where the column written is out, read-modify-write where the
-//! other one is. A case goes through stripes of all three kinds in turn.
+//! The limit is a loop that stores what has to be stored and nothing else: it saves nothing for the
+//! case that it dies (core/array/undo.rs). What is left of a stripe decides what it does: a copy
+//! where the parity is out, the sum with the other column where the column written is out,
+//! read-modify-write where the other one is. A case goes through stripes of all three kinds in
+//! turn.
 
 use crate::levels::{self, FILE};
 use crate::limit::{Loop, Loops, Piece};
@@ -99,7 +101,8 @@ impl Limit<'_> {
         (0..self.buffer.len()).step_by(stripe_bytes).flat_map(|from| self.stripe(offset + from as u64, from)).collect()
     }
 
-    /// The stripe's data and parity in the order of `[data, data, parity]`, at `within` of their chunks; None where the member is out.
+    /// The stripe's data and parity in the order of `[data, data, parity]`, at `within` of their
+    /// chunks; None where the member is out.
     fn places(&self, stripe: u64, within: u64) -> [Option<*mut u8>; 3] {
         let at = self.geometry.member_offset(stripe) + within;
         let data = |column| self.geometry.data_slot(stripe, column, 0);
@@ -140,7 +143,8 @@ impl Contender for Limit<'_> {
 
     fn run(&mut self, _offsets: &[u64]) {
         for step in &self.steps {
-            // SAFETY: the members are mapped at the places for as many bytes, and the buffer holds all parts of a call.
+            // SAFETY: the members are mapped at the places for as many bytes, and the buffer holds
+            // all parts of a call.
             unsafe { (step.work)(&step.places, self.buffer.as_ptr().add(step.from), step.bytes) };
         }
         persist::fence();

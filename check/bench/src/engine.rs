@@ -32,7 +32,8 @@ fn config(place: &ArrayPlace) -> io::Result<Config> {
     Ok(config)
 }
 
-/// Gives a member, which is an empty directory, everything but the bytes of files. Nobody uses the array.
+/// Gives a member, which is an empty directory, everything but the bytes of files. Nobody uses the
+/// array.
 pub(crate) fn fill_member(place: &ArrayPlace, slot: usize) -> io::Result<()> {
     persist::fault::install_handlers().map_err(os)?;
     namespace::fill(&config(place)?, slot, namespace::Content::Anew).map_err(|found| error(&found))

@@ -1,8 +1,11 @@
-//! What following stores through a mapping costs without an engine: the kernel's calls and a loop that sums pages.
+//! What following stores through a mapping costs without an engine: the kernel's calls and a loop
+//! that sums pages.
 //!
-//! A mapping is composed of the pieces of a RAID 5 file of three as the library composes it, of the same backing files, and watched in the same way. So what
-//! is measured on it is the least that any following by pages can cost on this machine: the fault of the first store to each page, the scan that lists those pages and
-//! protects them again, and their parity. There are no locks, no records and no table.
+//! A mapping is composed of the pieces of a RAID 5 file of three as the library composes it, of the
+//! same backing files, and watched in the same way. So what is measured on it is the least that any
+//! following by pages can cost on this machine: the fault of the first store to each page, the scan
+//! that lists those pages and protects them again, and their parity. There are no locks, no records
+//! and no table.
 
 use crate::members::{Mapped, os};
 use crate::plan::ArrayPlace;

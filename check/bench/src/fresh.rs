@@ -1,9 +1,10 @@
-//! Programs that make new bytes, small files and much of both: tar, git, rm, sqlite3, dd, redis, make, postmark. Each runs
-//! on arrays of several levels, in an ordinary directory of the same tmpfs and on ext4, by turns.
+//! Programs that make new bytes, small files and much of both: tar, git, rm, sqlite3, dd, redis,
+//! make, postmark. Each runs on arrays of several levels, in an ordinary directory of the same
+//! tmpfs and on ext4, by turns.
 //!
-//! A piece of work is three scripts for sh(1), in which `$D` is the directory that is measured, `$S` one that lies beside it
-//! and never on an array, and `$N` how much is to be done. Only the second script is timed. The third fails if what the
-//! second has left is wrong.
+//! A piece of work is three scripts for sh(1), in which `$D` is the directory that is measured,
+//! `$S` one that lies beside it and never on an array, and `$N` how much is to be done. Only the
+//! second script is timed. The third fails if what the second has left is wrong.
 
 use crate::library::Library;
 use crate::members::{Ext4, Scratch};
@@ -31,7 +32,8 @@ struct Work {
     prepare: &'static str,
     run: &'static str,
     verify: &'static str,
-    /// The time that the work may take at level 5, in times of that in an ordinary directory of tmpfs. None if there is no goal.
+    /// The time that the work may take at level 5, in times of that in an ordinary directory of
+    /// tmpfs. None if there is no goal.
     goal: Option<f64>,
     /// True if the system calls of the work are counted, for each of `$N` things.
     counts_calls: bool,
@@ -49,8 +51,8 @@ ok""#;
     work(name, "sqlite3", 1, [prepare, r#"sqlite3 "$D/db" < "$S/sql""#, verify], Some(goal))
 }
 
-/// Makes once what works take: trees of files to be packed (small ones of up to 8 KiB, and large ones of 144 KiB), a C project,
-/// and commits of one row each.
+/// Makes once what works take: trees of files to be packed (small ones of up to 8 KiB, and large
+/// ones of 144 KiB), a C project, and commits of one row each.
 const SOURCES: &str = r#"
 mkdir -p "$S/small" "$S/large" "$S/build" && cd "$S" || exit
 head -c 8192 /dev/urandom > block && head -c 147456 /dev/urandom > large-block || exit
@@ -264,7 +266,8 @@ impl Ground<'_> {
         Ok(LEVELS.iter().enumerate().map(row).collect())
     }
 
-    /// Does the work once in an empty directory. Returns how long its second script took, in nanoseconds.
+    /// Does the work once in an empty directory. Returns how long its second script took, in
+    /// nanoseconds.
     fn round(&self, work: &Work, place: &Place, count: usize) -> io::Result<f64> {
         self.script(place, r#"mkdir -p "$D" && rm -rf "$D"/* "$D"/.[!.]*"#, count)?;
         self.script(place, work.prepare, count)?;
@@ -277,7 +280,8 @@ impl Ground<'_> {
         Ok(nanoseconds)
     }
 
-    /// Says how many system calls the work makes on the first array and in the ordinary directory, for each thing that is made.
+    /// Says how many system calls the work makes on the first array and in the ordinary directory,
+    /// for each thing that is made.
     fn calls(&self, work: &Work, places: &[Place], count: usize) -> String {
         let of = |place: &Place| -> Result<f64, String> {
             let said = crate::library::said;

@@ -1,4 +1,5 @@
-//! The cases of one level: reading and writing, small and large, in order and not, against the limit and the kernel.
+//! The cases of one level: reading and writing, small and large, in order and not, against the
+//! limit and the kernel.
 
 use crate::limit::{Limit, Work};
 use crate::members::Mapped;
@@ -14,7 +15,8 @@ use units::ChunkBytes;
 
 /// The file that is measured, by its name on the array.
 pub(crate) const FILE: &str = "bench";
-/// A region that stays in the nearest cache, for calls of which only the surroundings are of interest.
+/// A region that stays in the nearest cache, for calls of which only the surroundings are of
+/// interest.
 const HOT_BYTES: u64 = 16 << 10;
 
 /// A level with everything its cases need.
@@ -23,7 +25,8 @@ pub(crate) struct Bench<'a, S> {
     geometry: Geometry,
     /// The file on the array.
     subject: &'a S,
-    /// The same file's backing files. The limits work on these very pages, so nothing but the engine makes the difference.
+    /// The same file's backing files. The limits work on these very pages, so nothing but the
+    /// engine makes the difference.
     members: Vec<Mapped>,
     /// A file on the same tmpfs for the kernel.
     kernel: &'a File,
@@ -59,7 +62,8 @@ pub(crate) fn write_all(subject: &impl Subject, bytes: u64) {
 /// Fills the region and reads it back.
 pub(crate) fn fill(subject: &impl Subject, bytes: u64) {
     write_all(subject, bytes);
-    // Every page of every copy is in the page tables before the clock starts; members map what is written, readers too.
+    // Every page of every copy is in the page tables before the clock starts; members map what is
+    // written, readers too.
     read_all(subject, bytes);
 }
 
@@ -217,7 +221,8 @@ impl<'a, S: Subject> Bench<'a, S> {
         }
     }
 
-    /// The limit of fewer copies, for comparison. What is copied is what the file holds everywhere, so the copies stay equal.
+    /// The limit of fewer copies, for comparison. What is copied is what the file holds everywhere,
+    /// so the copies stay equal.
     fn copies(&self, count: usize, order: Order) -> Row {
         let mut buffer = Buffer::of(&content(SMALL_BYTES));
         let mut limit = Limit::new(Work::Copies(count), &self.geometry, &self.members, &mut buffer);
@@ -225,7 +230,8 @@ impl<'a, S: Subject> Bench<'a, S> {
         Row { limit_ns: Some(times.nanoseconds(0)), ..Row::new(format!("nt-copy x {count}, 4 KiB {}", order.name())) }
     }
 
-    /// Writes here and there, reads it back, and holds the members against each other over the whole region.
+    /// Writes here and there, reads it back, and holds the members against each other over the
+    /// whole region.
     fn verify(&self) {
         let mut places = Places::new(Order::Random, self.plan.region_bytes - LARGE_BYTES as u64, 64, 7, 8);
         let mut offsets = Vec::new();

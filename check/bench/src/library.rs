@@ -1,4 +1,5 @@
-//! Everything through libcxlraid.so: the array's settings, workers with the library loaded, and what they found.
+//! Everything through libcxlraid.so: the array's settings, workers with the library loaded, and
+//! what they found.
 
 use crate::beside::{self, Marks};
 use crate::levels::{self, Bench, FILE};
@@ -169,7 +170,8 @@ fn degraded_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     result(library.worker(&Task::Degraded { plan: *plan, array: array.clone() }, &array, &scratch)?)
 }
 
-/// Two arrays are filled; one of them loses a member and is read beside the other, the other is scrubbed and rebuilt.
+/// Two arrays are filled; one of them loses a member and is read beside the other, the other is
+/// scrubbed and rebuilt.
 fn repair_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let (whole, lacking) = (scratch("repair")?, scratch("reads")?);
     let filled = |scratch: &Scratch| {
@@ -331,7 +333,8 @@ fn level_work(plan: Plan, array: &ArrayPlace, scratch: &Path) -> io::Result<Vec<
     Ok(Bench::new(plan, array, &subject, &kernel)?.rows())
 }
 
-/// How long a read of 4 KiB at random takes; nanoseconds. Every page is in the page tables before the clock starts.
+/// How long a read of 4 KiB at random takes; nanoseconds. Every page is in the page tables before
+/// the clock starts.
 fn random_reads(plan: &Plan, subject: &File) -> f64 {
     levels::read_all(subject, plan.region_bytes);
     let mut buffer = Buffer::of(&levels::content(SMALL_BYTES));

@@ -1,24 +1,24 @@
-//! Limits: the shortest time in which the processor can do a piece of work at all. A plain loop makes the same
-//! loads and stores as the library would, and nothing else.
+//! Limits: the shortest time in which the processor can do a piece of work at all. A plain loop
+//! makes the same loads and stores as the library would, and nothing else.
 //!
-//! A loop handles one register at a time (64, 32 or 16 bytes). It loads what it needs and stores past the
-//! cache. It takes no locks, writes no records, checks nothing and computes no addresses: these are worked out
-//! before the clock starts. There is one fence, at the end of each measurement. Reading is
-//! `copy_from_nonoverlapping`, which becomes the C library's memcpy.
+//! A loop handles one register at a time (64, 32 or 16 bytes). It loads what it needs and stores
+//! past the cache. It takes no locks, writes no records, checks nothing and computes no addresses:
+//! these are worked out before the clock starts. There is one fence, at the end of each
+//! measurement. Reading is `copy_from_nonoverlapping`, which becomes the C library's memcpy.
 
 use crate::members::Mapped;
 use crate::rounds::Contender;
 use layout::{Geometry, Level};
 use std::slice::ChunksExact;
 
-/// The addresses on the members that one step of work touches. Entries that the work does not need hold any of
-/// the others.
+/// The addresses on the members that one step of work touches. Entries that the work does not need
+/// hold any of the others.
 pub(crate) type Piece = [*mut u8; 3];
 /// A loop `(places, source, bytes)`: handles `bytes` at each place, with new data from `source`.
 ///
 /// # Safety
-/// Source and places are valid for `bytes` (the source for twice as many, for full stripes). `bytes` is a
-/// multiple of the register's size, and the places are aligned to it.
+/// Source and places are valid for `bytes` (the source for twice as many, for full stripes).
+/// `bytes` is a multiple of the register's size, and the places are aligned to it.
 pub(crate) type Loop = unsafe fn(&Piece, *const u8, usize);
 
 /// The loops of one instruction set. In brackets: what the entries of the first argument are.
@@ -28,13 +28,14 @@ pub(crate) struct Loops {
     pub(crate) copy: [Loop; 3],
     /// `[data, parity, _]`: read-modify-write.
     pub(crate) update: Loop,
-    /// `[data, data, parity]`: writes a full stripe of two chunks of `bytes`. The source holds the chunks one
-    /// after the other.
+    /// `[data, data, parity]`: writes a full stripe of two chunks of `bytes`. The source holds the
+    /// chunks one after the other.
     stripe: Loop,
-    /// `[other data, parity, _]`: writes a chunk whose member is out. Only the parity changes, to the xor of the
-    /// new data and the other chunk.
+    /// `[other data, parity, _]`: writes a chunk whose member is out. Only the parity changes, to
+    /// the xor of the new data and the other chunk.
     pub(crate) update_without_member: Loop,
-    /// `[data, parity, _]`: writes a full stripe while the member of the second (first) chunk is out.
+    /// `[data, parity, _]`: writes a full stripe while the member of the second (first) chunk is
+    /// out.
     pub(crate) stripe_without_member: [Loop; 2],
     name: &'static str,
 }
@@ -148,7 +149,8 @@ impl Loops {
 pub(crate) enum Work {
     /// Copies from the place of the data; of mirrors from the first.
     Read,
-    /// Stores the same bytes on the first 1, 2 or 3 members (mirrors), or on one (levels without redundancy).
+    /// Stores the same bytes on the first 1, 2 or 3 members (mirrors), or on one (levels without
+    /// redundancy).
     Copies(usize),
     /// Read-modify-write of data and parity.
     Update,
@@ -219,9 +221,9 @@ impl Contender for Limit<'_> {
     fn run(&mut self, offsets: &[u64]) {
         let (bytes, loops, start) = (self.piece_bytes, self.loops, self.buffer.as_mut_ptr());
         let calls = self.pieces.chunks_exact(self.pieces.len() / offsets.len());
-        // The offsets are those of `prepare`, and at least one.
-        // SAFETY: `piece` took the addresses from mapped members. The buffer holds all pieces of a call: `new` has
-        // asserted that its length is a multiple of `piece_bytes`.
+        // The offsets are those of `prepare`, and at least one. SAFETY: `piece` took the addresses
+        // from mapped members. The buffer holds all pieces of a call: `new` has asserted that its
+        // length is a multiple of `piece_bytes`.
         unsafe {
             match self.work {
                 Work::Read => each(calls, start, bytes, |piece, buffer| buffer.copy_from_nonoverlapping(piece[0], bytes)),

@@ -1,7 +1,8 @@
 //! `cargo x bench`: the limits of the machine, the kernel, and cxlraid, in one run.
 //!
-//! For each level a worker process runs with the library loaded, where limit loops, the kernel's calls and ours take turns on the same
-//! memory (`levels`, `limit`, `rounds`). Appends, names, two parties at once, calls that are not ours and start-up have workers of their own. Medians of many
+//! For each level a worker process runs with the library loaded, where limit loops, the kernel's
+//! calls and ours take turns on the same memory (`levels`, `limit`, `rounds`). Appends, names, two
+//! parties at once, calls that are not ours and start-up have workers of their own. Medians of many
 //! short rounds are held against the goals (`report`).
 
 mod append;

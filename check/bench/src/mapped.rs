@@ -1,9 +1,11 @@
-//! Writable shared mappings: what a store costs, what msync costs, against the same on a plain tmpfs file without redundancy.
+//! Writable shared mappings: what a store costs, what msync costs, against the same on a plain
+//! tmpfs file without redundancy.
 //!
 //! Where members have huge pages, also what keeping them is worth.
 //!
-//! The limit of an msync is a loop that loads the two data pages of a RAID 5 row (2+1) and stores their sum. The other limits are what following by pages costs
-//! without an engine (`followed`): the kernel's part of it is the same for everybody.
+//! The limit of an msync is a loop that loads the two data pages of a RAID 5 row (2+1) and stores
+//! their sum. The other limits are what following by pages costs without an engine (`followed`):
+//! the kernel's part of it is the same for everybody.
 
 use crate::followed::Followed;
 use crate::levels::FILE;
@@ -100,7 +102,8 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// The rows of level 5 with three members. `subject` and `kernel` are files of `plan.region_bytes`, the first in chunks of `chunk_bytes`.
+/// The rows of level 5 with three members. `subject` and `kernel` are files of `plan.region_bytes`,
+/// the first in chunks of `chunk_bytes`.
 pub(crate) fn rows(plan: &Plan, array: &ArrayPlace, chunk: ChunkBytes, subject: &File, kernel: &File) -> io::Result<Vec<Row>> {
     assert_eq!((array.level.as_str(), array.members.len()), ("5", 3));
     let geometry = Geometry::new(Level::Raid5, 3, chunk).map_err(|error| io::Error::other(error.to_string()))?;
@@ -166,7 +169,8 @@ fn later_stores(plan: &Plan, subject: &File, kernel: &File, bytes: usize) -> io:
     let (mut ours, mut kernels) = (Vec::new(), Vec::new());
     for round in 0..rounds(plan) {
         for (mapping, times) in [(&ours_at, &mut ours), (&kernel_at, &mut kernels)] {
-            // The pages of a loop this short stay in the caches, and the period hardly ever comes between.
+            // The pages of a loop this short stay in the caches, and the period hardly ever comes
+            // between.
             let page = round % mapping.pages();
             mapping.store(page, 1);
             let count = 4096;
@@ -198,7 +202,8 @@ fn clean_sync(plan: &Plan, subject: &File, bytes: usize) -> io::Result<Row> {
     })
 }
 
-/// As [`clean_sync`], but the process has had a page fault somewhere since: it may have been a first store, so it takes a scan.
+/// As [`clean_sync`], but the process has had a page fault somewhere since: it may have been a
+/// first store, so it takes a scan.
 fn clean_scan(plan: &Plan, subject: &File, bare: Option<&Followed>, bytes: usize) -> io::Result<Row> {
     let mapping = Mapping::new(subject, bytes)?;
     (0..mapping.pages()).for_each(|page| mapping.store(page, page as u64));
@@ -330,8 +335,9 @@ fn database(plan: &Plan, subject: &File, kernel: &File, bare: Option<&Followed>,
     })
 }
 
-/// What is stored in sequence, and at random, followed in units of 4 KiB and of the huge pages that the members have: the same mapping, advised. `subject` is a
-/// file of `plan.region_bytes` in chunks of 2 MiB.
+/// What is stored in sequence, and at random, followed in units of 4 KiB and of the huge pages that
+/// the members have: the same mapping, advised. `subject` is a file of `plan.region_bytes` in
+/// chunks of 2 MiB.
 pub(crate) fn unit_rows(plan: &Plan, subject: &File) -> io::Result<Vec<Row>> {
     let mapping = Mapping::new(subject, (plan.region_bytes as usize).min(64 << 20))?;
     let block = [7u8; PAGE];

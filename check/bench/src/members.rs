@@ -1,4 +1,5 @@
-//! Temporary members, mapped backing files, and the file systems they lie on. All of it is gone when dropped.
+//! Temporary members, mapped backing files, and the file systems they lie on. All of it is gone
+//! when dropped.
 
 use crate::plan::ArrayPlace;
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,5 @@
-//! Calls on names: opening and closing, asking, making and removing, changing attributes, locking; on the array and in an ordinary directory of the same tmpfs.
+//! Calls on names: opening and closing, asking, making and removing, changing attributes, locking;
+//! on the array and in an ordinary directory of the same tmpfs.
 
 use crate::places::{Order, Places};
 use crate::plan::{ArrayPlace, Plan, SMALL_BYTES};
@@ -92,7 +93,8 @@ fn lock_whole(file: &File) {
     file.unlock().expect("unlock");
 }
 
-/// `call` on the first of `on` (ours) and on the second (the kernel's) by turns; `check` holds the medians against the goal.
+/// `call` on the first of `on` (ours) and on the second (the kernel's) by turns; `check` holds the
+/// medians against the goal.
 fn row<T: ?Sized>(plan: &Plan, what: &str, on: [&T; 2], call: fn(&T), check: impl Fn(f64, f64) -> Check) -> Row {
     let place = || Places::new(Order::Sequential, 1, 1, 0, 1);
     let [mut ours, mut kernel] = on.map(|on| Calling(move |_| call(on)));

@@ -1,7 +1,8 @@
 //! Calls that do not concern an array, in a process with the library and in one without.
 //!
-//! In each process the calls of the C library take turns with the bare instruction in a page that nobody patches. What the C library's
-//! call costs more than the bare one is compared between the processes, so that it does not matter how fast the kernel is today.
+//! In each process the calls of the C library take turns with the bare instruction in a page that
+//! nobody patches. What the C library's call costs more than the bare one is compared between the
+//! processes, so that it does not matter how fast the kernel is today.
 
 use crate::members::os;
 use crate::places::{Order, Places};
@@ -50,8 +51,8 @@ impl Bare {
 
     fn new() -> io::Result<Self> {
         let read_write = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new page, filled with the code above before it becomes executable; it is never unmapped. The code keeps to the
-        // C convention for five integers.
+        // SAFETY: a new page, filled with the code above before it becomes executable; it is never
+        // unmapped. The code keeps to the C convention for five integers.
         unsafe {
             let page = mmap_anonymous(null_mut(), PAGE_BYTES, read_write, MapFlags::PRIVATE).map_err(os)?;
             page.cast::<[u8; 18]>().write(Self::CODE);

@@ -1,8 +1,9 @@
-//! One of two parties that work at the same time: a thread or a process, with its own descriptors and mappings, told what to do by
-//! words in shared memory.
+//! One of two parties that work at the same time: a thread or a process, with its own descriptors
+//! and mappings, told what to do by words in shared memory.
 //!
-//! The one who measures posts a job and sleeps until it is done. The parties of a job wait for each other without sleeping and begin
-//! together; each notes when it began and ended, by a clock that all processes share.
+//! The one who measures posts a job and sleeps until it is done. The parties of a job wait for each
+//! other without sleeping and begin together; each notes when it began and ended, by a clock that
+//! all processes share.
 
 use crate::levels;
 use crate::limit::{Limit, Work};

@@ -28,8 +28,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Offsets for contender `index` of `count`. Contenders begin in different places, so that none finds in the caches what the one
-    /// before it has touched.
+    /// Offsets for contender `index` of `count`. Contenders begin in different places, so that none
+    /// finds in the caches what the one before it has touched.
     pub(crate) fn new(order: Order, region_bytes: u64, block_bytes: usize, index: usize, count: usize) -> Self {
         let block_count = (region_bytes / block_bytes as u64).max(1);
         let state = match order {

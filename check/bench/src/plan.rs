@@ -1,4 +1,5 @@
-//! The plan of a run of the benchmark (how much is measured), and the tasks that its worker processes are given.
+//! The plan of a run of the benchmark (how much is measured), and the tasks that its worker
+//! processes are given.
 
 use crate::beside::Marks;
 use crate::party::Ground;
@@ -19,7 +20,8 @@ pub(crate) struct Plan {
     pub(crate) region_bytes: u64,
     /// Rounds per case. In each round every contender (way to do the same thing) runs once.
     pub(crate) rounds: usize,
-    /// Small calls of a contender in one round. Rounds are short, so that most of them are not disturbed.
+    /// Small calls of a contender in one round. Rounds are short, so that most of them are not
+    /// disturbed.
     pub(crate) small_calls: usize,
     /// Large calls of a contender in one round.
     pub(crate) large_calls: usize,
@@ -42,7 +44,8 @@ pub(crate) struct Plan {
     /// Small files that a program makes, and how often each program runs.
     pub(crate) fresh_count: usize,
     pub(crate) fresh_rounds: usize,
-    /// Worker processes with the library, and as many without it, for calls that do not concern an array.
+    /// Worker processes with the library, and as many without it, for calls that do not concern an
+    /// array.
     pub(crate) pairs: usize,
 }
 
@@ -90,8 +93,8 @@ impl Plan {
     }
 }
 
-/// What a worker process does. The task is handed over as JSON on the worker's command line, and the worker writes its
-/// results to standard output.
+/// What a worker process does. The task is handed over as JSON on the worker's command line, and
+/// the worker writes its results to standard output.
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) enum Task {
     /// Measures the cases of one level, through the library.
@@ -106,7 +109,8 @@ pub(crate) enum Task {
     Append { plan: Plan, array: ArrayPlace, scratch: PathBuf },
     /// Makes a member anew, but for the bytes of files.
     FillMember { array: ArrayPlace, slot: usize },
-    /// Writes at random to a file through the library, alone and while another process rebuilds another file (`marks`).
+    /// Writes at random to a file through the library, alone and while another process rebuilds
+    /// another file (`marks`).
     Beside { plan: Plan, array: ArrayPlace, marks: Marks },
     /// Appends `appends` times, while another process counts the system calls.
     CountedAppends { path: PathBuf, appends: usize },
@@ -122,7 +126,8 @@ pub(crate) enum Task {
     Units { plan: Plan, array: ArrayPlace },
     /// Measures calls that do not concern an array.
     NotOurs { plan: Plan, file: PathBuf },
-    /// Measures the start of programs with and without the library. `cache` is where the library looks for its caches.
+    /// Measures the start of programs with and without the library. `cache` is where the library
+    /// looks for its caches.
     Startup { plan: Plan, library: PathBuf, array: ArrayPlace, cache: PathBuf },
 }
 

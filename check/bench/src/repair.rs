@@ -1,8 +1,9 @@
-//! Repair: what reads cost with a member out, and how fast the command scrubs and rebuilds an array that nobody uses.
+//! Repair: what reads cost with a member out, and how fast the command scrubs and rebuilds an array
+//! that nobody uses.
 //!
-//! A scrub and a rebuild are held against a bare loop over the same memory, which maps the members' files as the command
-//! has to, and looks at every word once. The loop of a rebuild fills a new file of the same file system. The command is
-//! timed from its start to its end.
+//! A scrub and a rebuild are held against a bare loop over the same memory, which maps the members'
+//! files as the command has to, and looks at every word once. The loop of a rebuild fills a new
+//! file of the same file system. The command is timed from its start to its end.
 
 use crate::levels::FILE;
 use crate::library::{Library, said};
@@ -17,7 +18,8 @@ use std::time::Instant;
 
 /// The member that is lost and rebuilt.
 pub(crate) const LOST: usize = 1;
-/// The loop that sums up takes this many words of each member at a time: enough for the compiler to use wide registers.
+/// The loop that sums up takes this many words of each member at a time: enough for the compiler to
+/// use wide registers.
 const WORDS: usize = 512;
 
 /// An array of which the command makes repairs, and the command.
@@ -116,7 +118,8 @@ impl Repaired<'_> {
         if all == 0 { Ok(nanoseconds) } else { Err("the array's redundancy does not fit".to_owned()) }
     }
 
-    /// Computes a member from the two others into a new file, as a rebuild must at least; nanoseconds.
+    /// Computes a member from the two others into a new file, as a rebuild must at least;
+    /// nanoseconds.
     fn compute(&self) -> Result<f64, String> {
         let path = self.scratch.join("computed");
         let begun = Instant::now();
@@ -135,7 +138,8 @@ impl Repaired<'_> {
     }
 }
 
-/// Reads of 4 KiB at random with a member out, from pairs of processes (degraded, healthy); nanoseconds.
+/// Reads of 4 KiB at random with a member out, from pairs of processes (degraded, healthy);
+/// nanoseconds.
 pub(crate) fn degraded_reads(pairs: Vec<(f64, f64)>) -> Row {
     let (degraded, healthy) = pairs.into_iter().unzip();
     let times = Times::new(vec![degraded, healthy]);

@@ -58,7 +58,8 @@ impl Row {
         Self { note: format!("not measured: {why}"), ..Self::new(case) }
     }
 
-    /// Whether every figure is one: times and ratios are positive, what is held against a goal (a difference, perhaps) is a number.
+    /// Whether every figure is one: times and ratios are positive, what is held against a goal (a
+    /// difference, perhaps) is a number.
     pub(crate) fn is_plausible(&self) -> bool {
         let figures = [self.ours_ns, self.limit_ns, self.kernel_ns, self.limit_ratio, self.kernel_ratio];
         let positive = figures.into_iter().flatten().all(|figure| figure.is_finite() && figure > 0.0);

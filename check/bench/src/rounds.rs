@@ -1,7 +1,8 @@
 //! Measuring: contenders take turns in short rounds, and medians are what counts.
 //!
-//! The machine is shared and its memory is not always equally fast. So ratios are formed within a round, where both sides met the same
-//! conditions, and the median of the rounds' ratios is reported beside the median times.
+//! The machine is shared and its memory is not always equally fast. So ratios are formed within a
+//! round, where both sides met the same conditions, and the median of the rounds' ratios is
+//! reported beside the median times.
 
 use crate::places::Places;
 use std::time::Instant;

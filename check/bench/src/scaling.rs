@@ -1,5 +1,6 @@
-//! Two at a time: what two threads, or two processes, do in the time of one; on the array, on a plain tmpfs, and in a bare loop on
-//! mapped memory, so that it can be seen what the machine itself gives.
+//! Two at a time: what two threads, or two processes, do in the time of one; on the array, on a
+//! plain tmpfs, and in a bare loop on mapped memory, so that it can be seen what the machine itself
+//! gives.
 
 use crate::library::worker;
 use crate::party::{self, Board, Ground, Job, On, PARTY_COUNT};
@@ -89,7 +90,8 @@ fn measure(plan: &Plan, kind: Kind, ground: &Ground, board: &Board, lives: &mut 
         .collect()
 }
 
-/// By subject (ours, the kernel, memory), one party's time per call and two parties', by turns in each round.
+/// By subject (ours, the kernel, memory), one party's time per call and two parties', by turns in
+/// each round.
 fn times(
     plan: &Plan,
     ground: &Ground,

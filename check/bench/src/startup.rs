@@ -1,7 +1,9 @@
-//! What loading the library adds to the start of a program, with a site cache that is warm and one that is empty.
+//! What loading the library adds to the start of a program, with a site cache that is warm and one
+//! that is empty.
 //!
-//! A user's cache lies where XDG_CACHE_HOME says, root's in /var/cache. To have it warm and empty at will without touching the
-//! machine's, root measures in a mount namespace of its own, where /var/cache is a tmpfs.
+//! A user's cache lies where XDG_CACHE_HOME says, root's in /var/cache. To have it warm and empty
+//! at will without touching the machine's, root measures in a mount namespace of its own, where
+//! /var/cache is a tmpfs.
 
 use crate::library::{Library, worker};
 use crate::members::Scratch;
@@ -42,7 +44,8 @@ pub(crate) fn rows(plan: &Plan, library: &Library, array: &ArrayPlace, cache: &P
     spawn(preloaded())?;
     let mut times = [const { Vec::new() }; 3];
     for run in 0..plan.spawns * 3 {
-        // Each follows each other one: the run before it may have left memory and caches in another state.
+        // Each follows each other one: the run before it may have left memory and caches in another
+        // state.
         let which = if run / 3 % 2 == 0 { run % 3 } else { 2 - run % 3 };
         match which {
             0 => times[0].push(spawn(Command::new(PROGRAM))?),

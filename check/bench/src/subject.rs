@@ -1,4 +1,5 @@
-//! What is measured: a file reached by system calls (the kernel's, or ours by way of the library), or the engine's own file.
+//! What is measured: a file reached by system calls (the kernel's, or ours by way of the library),
+//! or the engine's own file.
 
 use crate::rounds::Contender;
 use std::fs::File;
@@ -56,7 +57,8 @@ impl Subject for file::FileRef {
     }
 }
 
-/// The program's memory, at a page boundary: where a copy begins within a line or a page must not decide who is faster.
+/// The program's memory, at a page boundary: where a copy begins within a line or a page must not
+/// decide who is faster.
 pub(crate) struct Buffer {
     pages: Vec<Page>,
     bytes: usize,

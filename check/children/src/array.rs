@@ -1,9 +1,12 @@
-//! An array under test: its shape, its members, programs that see it, and what must hold when no program uses it.
+//! An array under test: its shape, its members, programs that see it, and what must hold when no
+//! program uses it.
 //!
 //! - All members are in sync: `cxlraid status` exits with 0.
-//! - Names, modes and owners are the same on all members, and redundancy fits the data (`stage::scrub`).
+//! - Names, modes and owners are the same on all members, and redundancy fits the data
+//!   (`stage::scrub`).
 //! - Nothing is in the host's directory of the prefix's name: every call was seen.
-//! - `cxlraid stop` ends the runtime state, so no process has it; then nothing of the array is left in `/dev/shm`.
+//! - `cxlraid stop` ends the runtime state, so no process has it; then nothing of the array is left
+//!   in `/dev/shm`.
 
 use crate::ground::Place;
 use stage::remove;
@@ -84,7 +87,8 @@ impl<'a> Array<'a> {
         self.place.run(&self.place.ground.command).args([word, &self.name])
     }
 
-    /// All that must hold when no program uses the array. The first look is the command's, which changes nothing.
+    /// All that must hold when no program uses the array. The first look is the command's, which
+    /// changes nothing.
     pub(crate) fn check(&self, complaints: &mut Complaints) {
         let status = self.command("status").output();
         if !status.succeeded() {

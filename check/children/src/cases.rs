@@ -4,7 +4,8 @@
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// The program and its arguments. `@` is the directory of programs and scripts, `%` the directory under test.
+    /// The program and its arguments. `@` is the directory of programs and scripts, `%` the
+    /// directory under test.
     pub(crate) command: &'static str,
     /// Programs that must be installed.
     pub(crate) needs: &'static [&'static str],
@@ -37,7 +38,8 @@ macro_rules! java {
 
 /// All cases, in no particular order. Neighbours run on different levels in a quick run.
 pub(crate) const CASES: [Case; 55] = [
-    // Two threads write and read a hundred files each; the main thread makes children that have nothing to do with them.
+    // Two threads write and read a hundred files each; the main thread makes children that have
+    // nothing to do with them.
     case("churn-spawn", "posix_spawn while threads write and read files", "@/churn % spawn 60"),
     case("churn-vfork", "vfork and exec while threads write and read files", "@/churn % vfork 60"),
     case("churn-vfork-exit", "vfork and _exit while threads write and read files", "@/churn % vfork-exit 500"),
@@ -67,7 +69,8 @@ pub(crate) const CASES: [Case; 55] = [
     case("vfork-all", "clone with all of these flags, the same", "@/tables % vfork-all"),
     case("vfork-many", "40 of clone(CLONE_VM | CLONE_VFORK)", "@/tables % many-vfork"),
     case("clone-many", "100 of clone on a stack of its own", "@/tables % many-clone"),
-    // Memory that is shared with a parent that runs: no program of ours, but some runtimes and containers do it.
+    // Memory that is shared with a parent that runs: no program of ours, but some runtimes and
+    // containers do it.
     case("loose-waits", "clone(CLONE_VM); the thread that made the child only waits for it", "@/tables % clone-vm"),
     case("loose-own-block", "clone(CLONE_VM | CLONE_SETTLS): thread memory of its own, beside its parent", "@/loose % block"),
     case("loose-files", "the same with CLONE_FILES and CLONE_FS", "@/loose % files"),

@@ -1,7 +1,10 @@
-//! The random crowd: threads that keep files and threads that make children of every kind (`c/crowd.c`), in rounds with a seed each.
+//! The random crowd: threads that keep files and threads that make children of every kind
+//! (`c/crowd.c`), in rounds with a seed each.
 //!
-//! A round runs on a plain directory first. What the files hold in the end depends on the seed and the number of children only, so each level must
-//! give the same; the program itself ends at the first wrong byte, offset or errno. After each round on an array all is looked at as after a case.
+//! A round runs on a plain directory first. What the files hold in the end depends on the seed and
+//! the number of children only, so each level must give the same; the program itself ends at the
+//! first wrong byte, offset or errno. After each round on an array all is looked at as after a
+//! case.
 
 use crate::{
     array::{Array, Shape},
@@ -95,7 +98,8 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// One round on a plain directory and on each level that has not failed yet. An error if it fails on the plain directory.
+    /// One round on a plain directory and on each level that has not failed yet. An error if it
+    /// fails on the plain directory.
     fn round(&self, place: &Place<'_>, levels: &mut [Level], round: u64) -> Result<(), String> {
         place.clear().map_err(|error| format!("{}: {error}", place.data.display()))?;
         let program = place.ground.assets.join("crowd");

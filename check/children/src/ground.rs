@@ -1,6 +1,7 @@
 //! The directories of a whole run and of one case, and the programs that cases run.
 //!
-//! Members and the directories under test lie on tmpfs; programs and their output lie on another file system.
+//! Members and the directories under test lie on tmpfs; programs and their output lie on another
+//! file system.
 
 use stage::run::Run;
 use stage::{Janitor, options::copied, process::find_program, remove};
@@ -91,7 +92,8 @@ impl Ground {
 /// A static program that ends at once.
 const NOTHING: &str = r#"void _start(void) { __asm__ volatile("syscall" : : "a"(231), "D"(0) : "rcx", "r11", "memory"); __builtin_unreachable(); }"#;
 
-/// The directories of one case, the same for its plain run and for those on arrays: paths may find their way into output.
+/// The directories of one case, the same for its plain run and for those on arrays: paths may find
+/// their way into output.
 pub(crate) struct Place<'a> {
     pub(crate) ground: &'a Ground,
     /// Where arrays are made.

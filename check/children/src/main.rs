@@ -1,11 +1,15 @@
-//! `cxlraid-children`: a child that is started while other threads of its process work on files changes nothing of its parent and corrupts nothing.
+//! `cxlraid-children`: a child that is started while other threads of its process work on files
+//! changes nothing of its parent and corrupts nothing.
 //!
-//! The reference is the kernel: every case runs on a plain directory of tmpfs first, then on arrays of RAID 1, 5 and 6, and the outcome must be the
-//! same: exit status, output, names, modes and contents. After each run on an array all members are in sync, redundancy fits the data on all of them,
-//! and nothing is left in `/dev/shm`. The cases are programs in C, Python, JavaScript and Java ([`cases`]); the crowd ([`crowd`]) is one in C that
-//! makes children of every kind at random beside threads that verify every byte they read.
+//! The reference is the kernel: every case runs on a plain directory of tmpfs first, then on arrays
+//! of RAID 1, 5 and 6, and the outcome must be the same: exit status, output, names, modes and
+//! contents. After each run on an array all members are in sync, redundancy fits the data on all of
+//! them, and nothing is left in `/dev/shm`. The cases are programs in C, Python, JavaScript and
+//! Java ([`cases`]); the crowd ([`crowd`]) is one in C that makes children of every kind at random
+//! beside threads that verify every byte they read.
 //!
-//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`stage::Janitor`]).
+//! Invariant: whatever happens to this process, what it started and made is ended and removed
+//! ([`stage::Janitor`]).
 
 mod array;
 mod cases;

@@ -84,7 +84,8 @@ impl Options {
         self.names.is_empty() || self.names.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Whether the command line asks for runs on this shape (its label), or on a plain directory ("plain").
+    /// Whether the command line asks for runs on this shape (its label), or on a plain directory
+    /// ("plain").
     pub(crate) fn wants_level(&self, label: &str) -> bool {
         if self.levels.is_empty() { label != "plain" } else { self.levels.iter().any(|level| level == label) }
     }

@@ -21,7 +21,8 @@ use std::{
 /// How long one run of a case may take; it takes a few seconds at most.
 const LIMIT: Duration = Duration::from_secs(25);
 
-/// Names, types, modes, sizes, names per file and sums of what lies in $1. The files of company threads hold something else in each run: they are without sums.
+/// Names, types, modes, sizes, names per file and sums of what lies in $1. The files of company
+/// threads hold something else in each run: they are without sums.
 const CONTENT: &str = r#"
 cd "$1" || exit 90
 find . \( -type d -printf '%y %m %P\n' \) -o \( -type f -printf '%y %m %s links %n %P\n' \) -o -printf '%y %m %P -> %l\n' | sort
@@ -105,7 +106,8 @@ fn case_run<'a>(case: &Case, place: &Place<'_>, env: Run<'a>) -> Run<'a> {
     env.args(words.map(|word| if word == "%" { place.data.display().to_string() } else { word })).limit(LIMIT)
 }
 
-/// Names, modes and contents of the files in the directory under test, as the script `CONTENT` prints them.
+/// Names, modes and contents of the files in the directory under test, as the script `CONTENT`
+/// prints them.
 pub(crate) fn content(place: &Place<'_>, bash: Run<'_>) -> Output {
     bash.args(["-c", CONTENT, "content"]).arg(&place.data).output()
 }
@@ -117,7 +119,8 @@ fn on_array(place: &Place<'_>, case: &Case, shape: Shape, expected: &[&Output; 2
         Ok(mut array) => {
             let found = case_run(case, place, array.run("env")).output();
             compare("the program", expected[0], &found, &mut complaints);
-            // After a failure the files are what they are; whether the members are still good is worth knowing.
+            // After a failure the files are what they are; whether the members are still good is
+            // worth knowing.
             if complaints.is_empty() {
                 compare("the files", expected[1], &content(place, array.run("bash")), &mut complaints);
             }

@@ -57,7 +57,8 @@ impl Shape {
         }
     }
 
-    /// Whether redundancy is parity: then a member lost in the crash itself may take with it what was under way (the write hole).
+    /// Whether redundancy is parity: then a member lost in the crash itself may take with it what
+    /// was under way (the write hole).
     pub(crate) const fn has_parity(&self) -> bool {
         matches!(self.level, Level::Raid4 | Level::Raid5 | Level::Raid6)
     }
@@ -66,7 +67,8 @@ impl Shape {
         self.journal != Journal::None
     }
 
-    /// Directories that are recorded: the members', and behind them the one of a journal that lies elsewhere.
+    /// Directories that are recorded: the members', and behind them the one of a journal that lies
+    /// elsewhere.
     pub(crate) fn directory_count(&self) -> usize {
         self.member_count + usize::from(self.journal == Journal::Elsewhere)
     }

@@ -1,4 +1,5 @@
-//! Work done in a process of its own: what it leaves behind ends with it, and a crash of it is a result like others.
+//! Work done in a process of its own: what it leaves behind ends with it, and a crash of it is a
+//! result like others.
 
 use serde::{Serialize, de::DeserializeOwned};
 use std::fs::File;
@@ -12,7 +13,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Begins `work` in a forked process, which is killed by SIGALRM after `seconds_max`. The caller has one thread.
+    /// Begins `work` in a forked process, which is killed by SIGALRM after `seconds_max`. The
+    /// caller has one thread.
     pub(crate) fn start<T: Serialize>(seconds_max: u32, work: impl FnOnce() -> Result<T, String>) -> Result<Self, String> {
         let mut ends = [0; 2];
         // SAFETY: `ends` has room for two descriptors.
@@ -25,7 +27,8 @@ impl Child {
         match unsafe { libc::fork() } {
             0 => {
                 drop(from);
-                // SAFETY: these take integers; the child leaves without running anything of its parent's.
+                // SAFETY: these take integers; the child leaves without running anything of its
+                // parent's.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     libc::alarm(seconds_max);

@@ -1,4 +1,5 @@
-//! One case: records its run, lets the engine recover from its crash states, and judges what came back.
+//! One case: records its run, lets the engine recover from its crash states, and judges what came
+//! back.
 
 use crate::case::{Case, Journal};
 use crate::child::{Child, apart};
@@ -18,9 +19,11 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// States one process recovers before another takes over: what the engine leaks by design ends with it.
+/// States one process recovers before another takes over: what the engine leaks by design ends with
+/// it.
 const BATCH: usize = 48;
-/// How long a batch may take, on a machine that has much else to do: who waits for something waits for ever.
+/// How long a batch may take, on a machine that has much else to do: who waits for something waits
+/// for ever.
 const BATCH_SECONDS_MAX: u32 = 600;
 const RECORD_SECONDS_MAX: u32 = 600;
 
@@ -49,7 +52,8 @@ pub(crate) struct Outcome {
     pub(crate) failures: Vec<String>,
 }
 
-/// A directory in memory, removed when dropped. All others lie in the first, which the first process removes: one that is killed leaves nothing.
+/// A directory in memory, removed when dropped. All others lie in the first, which the first
+/// process removes: one that is killed leaves nothing.
 pub(crate) fn ground(below: &Path) -> Result<TempDir, String> {
     let made = tempfile::Builder::new().prefix("cxlraid-crash-").tempdir_in(below);
     made.map_err(|error| format!("{}: {error}", below.display()))
@@ -84,13 +88,16 @@ pub(crate) fn record_case(case: &Case, below: &Path) -> Result<Log, String> {
 /// How many states of an instant a crash is chosen from whose recovery is recorded.
 const CHOICE: Effort = Effort { exhaustive_max: 16, sample: 8 };
 
-/// One of how many recoveries only asks for the lengths of files, and is from a crash in which a journal on members was lost on one of them.
+/// One of how many recoveries only asks for the lengths of files, and is from a crash in which a
+/// journal on members was lost on one of them.
 const ODD_ONES: u64 = 4;
 
-/// A kind of crash states: those that lack stores which the same call did, all of what an instant can lack of them or not. None lacks nothing.
+/// A kind of crash states: those that lack stores which the same call did, all of what an instant
+/// can lack of them or not. None lacks nothing.
 type Lack = Option<(usize, bool)>;
 
-/// Calls `visit` with every crash state of a run with something under way, and what kind of state it is.
+/// Calls `visit` with every crash state of a run with something under way, and what kind of state
+/// it is.
 fn each_crash(case: &Case, log: &Log, mut visit: impl FnMut(&Instant<'_>, &State, Lack)) {
     Replay::new(log, case.platform, case.seed, &|_| false).run(CHOICE, |instant| {
         if instant.progress.under_way.is_empty() {
@@ -119,7 +126,8 @@ fn each_crash(case: &Case, log: &Log, mut visit: impl FnMut(&Instant<'_>, &State
     });
 }
 
-/// Chooses a crash state with something under way: first what kind of, so that what few states show is as likely as what many do.
+/// Chooses a crash state with something under way: first what kind of, so that what few states show
+/// is as likely as what many do.
 fn choose_crash(case: &Case, log: &Log, rng: &mut Rng) -> Option<(Image, Progress)> {
     let mut counts: BTreeMap<Lack, u64> = BTreeMap::new();
     each_crash(case, log, |_, _, lack| *counts.entry(lack).or_default() += 1);
@@ -136,7 +144,8 @@ fn choose_crash(case: &Case, log: &Log, rng: &mut Rng) -> Option<(Image, Progres
     chosen
 }
 
-/// Records the recovery from one crash state of a run, chosen by the seed, and how the program goes on then.
+/// Records the recovery from one crash state of a run, chosen by the seed, and how the program goes
+/// on then.
 fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String> {
     let mut rng = Rng::new(case.seed ^ 0x6167_6169);
     let (mut image, mut progress) = choose_crash(case, first, &mut rng).ok_or("a run without operations")?;
@@ -177,7 +186,8 @@ fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String
     Ok(Log { crashed: Some(progress), shown: Some(shown), ..log })
 }
 
-/// Removes the runtime segment of the array below `home`, and shared copies of files that were mapped.
+/// Removes the runtime segment of the array below `home`, and shared copies of files that were
+/// mapped.
 fn remove_segments(home: &Path, member_count: usize) {
     for member in 0..member_count {
         let superblock = crate::image::member_directory(home, member).join(".cxlraid/superblock");
@@ -195,7 +205,8 @@ fn remove_segments(home: &Path, member_count: usize) {
     }
 }
 
-/// Recovers the crash states of a recorded run, or those in `focus`. `without` leaves events out: flushes and fences taken from the source.
+/// Recovers the crash states of a recorded run, or those in `focus`. `without` leaves events out:
+/// flushes and fences taken from the source.
 pub(crate) fn explore(
     case: &Case,
     log: &Log,
@@ -365,7 +376,8 @@ fn run_trial(
     // A return takes three starts and a tick of the clock: one state in three is enough.
     let is_for_this = trial.thorough && trial.lost == 0 && trial.damage.is_none_or(|damage| damage.file == "changed");
     if let Some((slot, is_proven)) = model.taken_out(progress).filter(|&(slot, _)| is_for_this && found.out == 1 << slot) {
-        // Whoever takes the locks of a file to compare it marks it: what came back above has a mark for each file.
+        // Whoever takes the locks of a file to compare it marks it: what came back above has a mark
+        // for each file.
         clear(home)?;
         image.lay_out(home, 0).map_err(|error| format!("laying out: {error}"))?;
         let back = re_add(&case.shape, home, (slot, is_proven && trial.damage.is_none(), !case.again));
@@ -378,7 +390,8 @@ fn run_trial(
     clear(home)
 }
 
-/// The member that was missing is there again, as the crash left it: it is stale if anything was changed without it, otherwise as good as any.
+/// The member that was missing is there again, as the crash left it: it is stale if anything was
+/// changed without it, otherwise as good as any.
 fn come_back(
     case: &Case,
     model: &Model,

@@ -107,7 +107,8 @@ impl Content {
     pub(crate) fn set_bytes(&mut self, bytes: u64) {
         if bytes < self.bytes {
             self.zero(bytes, self.bytes - bytes);
-            // Also the one that was cut in two by the old end: laid out it would make the file longer again.
+            // Also the one that was cut in two by the old end: laid out it would make the file
+            // longer again.
             self.pages.retain(|&index, _| index * (PAGE as u64) < bytes);
         }
         self.bytes = bytes;
@@ -171,7 +172,8 @@ impl Image {
         self
     }
 
-    /// Lays the members out below `home` as directories `m0`, `m1`, …; those in `lost` are empty directories.
+    /// Lays the members out below `home` as directories `m0`, `m1`, …; those in `lost` are empty
+    /// directories.
     pub(crate) fn lay_out(&self, home: &Path, lost: u32) -> io::Result<()> {
         for (member, tree) in self.trees.iter().enumerate() {
             let root = member_directory(home, member);

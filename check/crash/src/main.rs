@@ -1,9 +1,12 @@
-//! `cxlraid-crash`: what the engine makes of every state in which a crash of the machine may leave the members.
+//! `cxlraid-crash`: what the engine makes of every state in which a crash of the machine may leave
+//! the members.
 //!
-//! A run of the engine is recorded, store by store (`record`), on members that look like a DAX file system. From the log follow the states that
-//! the members may be in after a crash at any instant (`states`). Each is laid out in shared memory and recovered by the same code that a
-//! program runs when it starts (`recovery`), and what comes back is compared with what the program knows (`model`). The engine is not built for
-//! this in any way: what is recorded is what the processor executes.
+//! A run of the engine is recorded, store by store (`record`), on members that look like a DAX file
+//! system. From the log follow the states that the members may be in after a crash at any instant
+//! (`states`). Each is laid out in shared memory and recovered by the same code that a program runs
+//! when it starts (`recovery`), and what comes back is compared with what the program knows
+//! (`model`). The engine is not built for this in any way: what is recorded is what the processor
+//! executes.
 //!
 //! Everything follows from a seed, which is printed, but for the numbers of files and the clock.
 

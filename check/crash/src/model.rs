@@ -1,12 +1,16 @@
-//! What may be found after a crash: the promises of the engine, as a check of a recovered array against what the program knows.
+//! What may be found after a crash: the promises of the engine, as a check of a recovered array
+//! against what the program knows.
 //!
 //! What is promised, without a journal (docs/crash-consistency.md has the reasons):
 //! - An operation that has returned is there. One that has not begun is not.
 //! - Of a change of names or attributes under way, all or nothing is there, on every member alike.
-//! - Of a write under way each byte is old or new; each aligned 8-byte word that it covers is whole. The size is old or new, and if it is new,
-//!   all bytes of the write are. So for punching a hole. A file being cut is as before or cut; one being lengthened ends in zeros.
-//! - What was stored through a mapping is old or new by the word until msync or munmap has returned, then it is there.
-//! - If a member is lost in the very crash, stripes with parity that were being written may lose other bytes of theirs (the write hole).
+//! - Of a write under way each byte is old or new; each aligned 8-byte word that it covers is
+//!   whole. The size is old or new, and if it is new, all bytes of the write are. So for punching a
+//!   hole. A file being cut is as before or cut; one being lengthened ends in zeros.
+//! - What was stored through a mapping is old or new by the word until msync or munmap has
+//!   returned, then it is there.
+//! - If a member is lost in the very crash, stripes with parity that were being written may lose
+//!   other bytes of theirs (the write hole).
 
 use crate::case::Shape;
 use crate::workload::{Operation, Workload, afterwards, content};
@@ -50,7 +54,8 @@ pub(crate) struct Progress {
     pub(crate) done: Vec<(usize, u64)>,
     /// Operations that have begun and not returned.
     pub(crate) under_way: Vec<usize>,
-    /// Of those in `done` the ones that a crash has cut short, before the recovery that is recorded.
+    /// Of those in `done` the ones that a crash has cut short, before the recovery that is
+    /// recorded.
     pub(crate) cut_short: Vec<usize>,
     /// What a recovery from there has shown: from then on nothing else.
     pub(crate) shown: Option<Shown>,
@@ -203,7 +208,8 @@ impl Model {
         begun.any(|&index| index >= self.first_afterwards)
     }
 
-    /// Members that failed in the run, or were taken out, one bit each: they may be out when the array comes back.
+    /// Members that failed in the run, or were taken out, one bit each: they may be out when the
+    /// array comes back.
     pub(crate) fn failed(&self, progress: &Progress) -> u32 {
         let begun = progress.done.iter().map(|&(index, _)| index).chain(progress.under_way.iter().copied());
         begun.fold(0, |failed, index| match self.operations[index] {
@@ -216,7 +222,8 @@ impl Model {
         })
     }
 
-    /// The member that was taken out and has not come back, and whether it must be proven to be the one that left.
+    /// The member that was taken out and has not come back, and whether it must be proven to be the
+    /// one that left.
     pub(crate) fn taken_out(&self, progress: &Progress) -> Option<(usize, bool)> {
         let is_done = |index: usize| progress.done.iter().any(|&(done, _)| done == index);
         let taken = |(index, operation): (usize, &Operation)| match *operation {
@@ -231,7 +238,8 @@ impl Model {
         (is_done(index) || progress.under_way.contains(&index)).then_some((member, must_be))
     }
 
-    /// Compares what was found after a crash with what may be. `hole`: a member was lost in the same crash.
+    /// Compares what was found after a crash with what may be. `hole`: a member was lost in the
+    /// same crash.
     pub(crate) fn judge(&self, progress: &Progress, found: &World, hole: bool) -> Result<(), String> {
         match &progress.shown {
             None => self.judge_from(&self.start, 0, progress, found, hole),
@@ -255,7 +263,8 @@ impl Model {
         let mut under_way: Vec<&Operation> = under_way.map(|&index| &self.operations[index]).collect();
         let judge =
             Judge { model: self, has_journal: self.shape.has_journal() && (progress.journal_lost == 0 || first > 0), hole };
-        // Stores through mappings are old or new like writes under way until a call has made them durable.
+        // Stores through mappings are old or new like writes under way until a call has made them
+        // durable.
         let mut unsynced = Vec::new();
         for &(operation, value) in progress.done.iter().filter(|&&(index, _)| index >= first) {
             match &self.operations[operation] {
@@ -290,7 +299,8 @@ impl Model {
         result
     }
 
-    /// An append that returned says where it went; if there is a gap before it, one that has not returned yet went there before.
+    /// An append that returned says where it went; if there is a gap before it, one that has not
+    /// returned yet went there before.
     fn fill_gaps(&self, progress: &Progress, world: &mut World, under_way: &mut Vec<&Operation>) {
         let range = |operation: &Operation, value: u64| match *operation {
             Operation::Append { name, bytes, .. } => Some((name, value - bytes, value)),
@@ -382,7 +392,8 @@ impl Judge<'_> {
         if !sizes.contains(&found.len()) {
             return Err(format!("{} bytes long, not {sizes:?}", found.len()));
         }
-        // A size that came with a change says that all of it is there; one that a cut would take away, that none of it is.
+        // A size that came with a change says that all of it is there; one that a cut would take
+        // away, that none of it is.
         let is_complete = |change: &Change| change.size == Some(found.len()) && change.end > before.len();
         let is_cut = |change: &Change| change.size.is_some_and(|size| size < before.len());
         let stripe = (shape.chunk_bytes * shape.columns()) as usize;
@@ -573,7 +584,8 @@ mod tests {
         Workload { before, threads, window_bytes: None }
     }
 
-    /// What is said of a file that holds `bytes` after a crash during the first operation, or before it.
+    /// What is said of a file that holds `bytes` after a crash during the first operation, or
+    /// before it.
     fn verdict(operation: Operation, begun: bool, bytes: &[u8]) -> Result<(), String> {
         let workload = workload(vec![vec![operation]]);
         let model = Model::new(&workload, SHAPE, None);

@@ -1,9 +1,11 @@
-//! Proof that the checker sees what it is there for: every flush and fence of the source is taken out in turn, and some crash state must
-//! then come back wrong.
+//! Proof that the checker sees what it is there for: every flush and fence of the source is taken
+//! out in turn, and some crash state must then come back wrong.
 //!
-//! The list comes from the source itself, so that none is forgotten: every line of the engine that calls `fence`, `write_back` or
-//! `settle`; and every line that stores, whose stores are moved behind the next fence. A line is taken out of a recorded run by leaving out the instructions that were executed below it; the engine does not look at
-//! whether a flush has happened, so it would have gone on the same.
+//! The list comes from the source itself, so that none is forgotten: every line of the engine that
+//! calls `fence`, `write_back` or `settle`; and every line that stores, whose stores are moved
+//! behind the next fence. A line is taken out of a recorded run by leaving out the instructions
+//! that were executed below it; the engine does not look at whether a flush has happened, so it
+//! would have gone on the same.
 
 use crate::case::Case;
 use crate::explore::{Extent, Outcome, explore};
@@ -73,7 +75,8 @@ fn lines(file: &str, text: &str) -> Vec<Site> {
     let is_call = |line: &str| {
         let code = line.split("//").next().unwrap_or_default();
         let declares = code.contains("fn ") || code.trim_start().starts_with("pub use") || code.trim_start().starts_with("use ");
-        // Of the names log that is another thing; the others are calls of methods that hold the flush and fence themselves.
+        // Of the names log that is another thing; the others are calls of methods that hold the
+        // flush and fence themselves.
         let others = ["settle(&record)", "self.write_back(", "lanes.settle(", "self.settle(lane"];
         let is_other = others.iter().any(|other| code.contains(other));
         !declares && !is_other && CALLS.iter().any(|call| code.contains(call))
@@ -98,7 +101,8 @@ fn passes(log: &Log, site: &Site) -> Vec<bool> {
     (0..log.stacks.len()).map(|stack| log.places(stack).iter().any(is_site)).collect()
 }
 
-/// The lines of the engine that store to members in these runs: where a kernel is called, or a word is stored.
+/// The lines of the engine that store to members in these runs: where a kernel is called, or a word
+/// is stored.
 pub(crate) fn store_sites(runs: &[(Case, Log)]) -> Vec<Site> {
     let mut sites = BTreeSet::new();
     for (_, log) in runs {
@@ -116,8 +120,8 @@ fn source(place: &Place) -> String {
     fs::read_to_string(Path::new(&repository()).join(&place.file)).unwrap_or_default()
 }
 
-/// The run as it would have been with the stores of a site (of the stacks `below` it) after the fences that follow them, and what events these
-/// are then.
+/// The run as it would have been with the stores of a site (of the stacks `below` it) after the
+/// fences that follow them, and what events these are then.
 fn delayed(log: &Log, below: &[bool]) -> Option<(Log, HashSet<usize>)> {
     let mut events = Vec::new();
     let mut held: Vec<Event> = Vec::new();
@@ -183,7 +187,8 @@ pub(crate) fn without(site: &Site, runs: &[(Case, Log)], extent: &Extent, ground
     })
 }
 
-/// Moves a site's stores behind the fence that follows them, in every recorded run in turn, until one fails.
+/// Moves a site's stores behind the fence that follows them, in every recorded run in turn, until
+/// one fails.
 pub(crate) fn reordered(site: &Site, runs: &[(Case, Log)], extent: &Extent, ground: &Path) -> Result<Verdict, String> {
     search(runs, |case, log| {
         let Some((log, moved)) = delayed(log, &passes(log, site)) else { return Ok(None) };
@@ -192,7 +197,8 @@ pub(crate) fn reordered(site: &Site, runs: &[(Case, Log)], extent: &Extent, grou
     })
 }
 
-/// Tries runs until one fails; `attempt` gives the events concerned and what became of it, or None for a run without any.
+/// Tries runs until one fails; `attempt` gives the events concerned and what became of it, or None
+/// for a run without any.
 fn search(
     runs: &[(Case, Log)],
     mut attempt: impl FnMut(&Case, &Log) -> Result<Option<(usize, Outcome)>, String>,

@@ -26,13 +26,15 @@ struct Program<'a> {
 /// A file that the program has mapped.
 struct Map {
     mapped: Mapped,
-    /// Pages stored to since they were last followed: the library knows them by the kernel's tracking.
+    /// Pages stored to since they were last followed: the library knows them by the kernel's
+    /// tracking.
     stored: BTreeSet<u64>,
 }
 
 const PAGE: u64 = 4096;
 
-/// Attaches to the array below `home`, creating it if it is not there. The backing files that are opened then are mapped in windows of `window_bytes`.
+/// Attaches to the array below `home`, creating it if it is not there. The backing files that are
+/// opened then are mapped in windows of `window_bytes`.
 pub(crate) fn attach(shape: &Shape, home: &Path, window_bytes: Option<u64>) -> Result<Namespace, String> {
     // Lanes and journals lie in one window each.
     dax::set_window_bytes(None);
@@ -57,7 +59,8 @@ pub(crate) fn path(name: &str) -> Vec<u8> {
     format!("{PREFIX}/{name}").into_bytes()
 }
 
-/// Does a workload on the array below `home`, recording its operations. This process records (`record::begin`).
+/// Does a workload on the array below `home`, recording its operations. This process records
+/// (`record::begin`).
 pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result<(), String> {
     let namespace = attach(shape, home, workload.window_bytes)?;
     let program = Program {
@@ -72,7 +75,8 @@ pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result
         program.act(operation).map_err(|error| format!("{operation:?}: {error}"))?;
     }
     if workload.threads.iter().flatten().any(|operation| matches!(operation, Operation::TakeOut(_))) {
-        // As after an orderly end nothing is under way that a lane names, and the member that goes has all files whole.
+        // As after an orderly end nothing is under way that a lane names, and the member that goes
+        // has all files whole.
         program.attach_anew(|| Ok(()))?;
     }
     record::start(workload.threads.len())?;
@@ -108,7 +112,8 @@ pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result
     result
 }
 
-/// Does operations, the first of which has the number `first`, on an array that has been recovered, recording them.
+/// Does operations, the first of which has the number `first`, on an array that has been recovered,
+/// recording them.
 pub(crate) fn go_on(
     (namespace, shape, home): (Namespace, &Shape, &Path),
     first: usize,
@@ -131,7 +136,8 @@ fn store_words(piece: &file::Piece<'_>, within: u64, data: &[u8]) -> Result<(), 
         return Err(format!("mmap: {}", std::io::Error::last_os_error()));
     }
     for (index, word) in data.as_chunks().0.iter().enumerate() {
-        // SAFETY: within the mapping, which begins at a page; the file reaches there, or has its last page there.
+        // SAFETY: within the mapping, which begins at a page; the file reaches there, or has its
+        // last page there.
         unsafe { start.byte_add(within as usize).cast::<u64>().add(index).write_volatile(u64::from_le_bytes(*word)) };
     }
     // SAFETY: mapped above, and nobody else knows of it.
@@ -163,7 +169,8 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Brings a member back that was taken out: the array is left, the member filled, and its files are computed by a new use.
+    /// Brings a member back that was taken out: the array is left, the member filled, and its files
+    /// are computed by a new use.
     fn re_add(&self, slot: usize) -> Result<(), String> {
         let config = self.shape.config(self.home)?;
         self.attach_anew(|| namespace::fill(&config, slot, Content::Kept).map_err(|error| error.to_string()))?;
@@ -193,7 +200,8 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Does one operation. Returns what the call returned, where that tells something: an append its end.
+    /// Does one operation. Returns what the call returned, where that tells something: an append
+    /// its end.
     fn act(&self, operation: &Operation) -> Result<u64, String> {
         let names = &self.names();
         let write_bytes = |name: &str, at: Option<u64>, bytes: u64, seed: u64| {
@@ -273,7 +281,8 @@ impl Program<'_> {
         self.maps.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Maps a file as the library does for mmap: stores land on the members, or in a shared copy where they cannot.
+    /// Maps a file as the library does for mmap: stores land on the members, or in a shared copy
+    /// where they cannot.
     fn map(&self, name: &str) -> Result<(), String> {
         let file = self.file(name)?;
         let end = file.size().next_multiple_of(PAGE);

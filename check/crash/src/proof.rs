@@ -1,7 +1,10 @@
-//! The mutation run: every line of the engine that flushes, fences or stores is changed in recorded runs until a crash state comes back wrong.
+//! The mutation run: every line of the engine that flushes, fences or stores is changed in recorded
+//! runs until a crash state comes back wrong.
 //!
-//! Which runs show a line is known ([`STAGES`]): those are tried first, then all others. So one command without options tells whether each line is needed and seen;
-//! a line that no run reaches counts as not seen. With options the runs are those asked for, and what they do not reach is not judged.
+//! Which runs show a line is known ([`STAGES`]): those are tried first, then all others. So one
+//! command without options tells whether each line is needed and seen; a line that no run reaches
+//! counts as not seen. With options the runs are those asked for, and what they do not reach is not
+//! judged.
 
 use crate::case::Case;
 use crate::explore::{Extent, record_case};
@@ -19,7 +22,8 @@ const STATES_MAX: usize = 96;
 /// How long a site may take.
 const SITE_SECONDS_MAX: u32 = 4 * 3600;
 
-/// Runs, as options of the command line, and the lines that they are there for: file, function, and what stands in the line.
+/// Runs, as options of the command line, and the lines that they are there for: file, function, and
+/// what stands in the line.
 struct Stage {
     options: &'static str,
     lines: &'static [(&'static str, &'static str, &'static str)],
@@ -55,13 +59,15 @@ const STAGES: [Stage; 11] = [
         options: "--again --recoveries 8 --level 1 --chunk 64 --states 64 --seed 1 --no-journal --workload lengths",
         lines: &[("core/file/src/table.rs", "store_bytes", "write_back(")],
     },
-    // A new record is torn on two members at once, and the one that had it whole is lost in the second crash.
+    // A new record is torn on two members at once, and the one that had it whole is lost in the
+    // second crash.
     Stage {
         options: "--again --recoveries 20 --seed 490 --level 5 --chunk 64 --states 64 --no-journal --workload create \
                   --workload grow",
         lines: &[("core/file/src/table.rs", "store_bytes", "fence()")],
     },
-    // The medium of one member has lost the journal in the first crash, the other member is lost in the second.
+    // The medium of one member has lost the journal in the first crash, the other member is lost in
+    // the second.
     Stage {
         options: "--again --recoveries 8 --level 1 --chunk 64 --states 64 --seed 1 --journal --workload small",
         lines: &[("core/intent/src/journal.rs", "equalise", "fence()")],

@@ -1,4 +1,5 @@
-//! A member that was away as the machine crashed, and comes back with what it had: only marked files may be wrong on it, and no other.
+//! A member that was away as the machine crashed, and comes back with what it had: only marked
+//! files may be wrong on it, and no other.
 
 use crate::case::Shape;
 use crate::image::member_directory;
@@ -16,8 +17,8 @@ use std::time::Duration;
 /// The clock of the kernel has gone on after this.
 const TICK: Duration = Duration::from_millis(12);
 
-/// Brings the member back, as the first program does after the crash, and returns what there is then. `is_proven`: it must be found to be the one that left, and, if `keeps`, keep some
-/// file.
+/// Brings the member back, as the first program does after the crash, and returns what there is
+/// then. `is_proven`: it must be found to be the one that left, and, if `keeps`, keep some file.
 ///
 /// # Errors
 /// What no member that came back may show: members that differ, redundancy that does not fit.
@@ -52,8 +53,10 @@ fn lost(shape: &Shape, home: &Path) -> Result<usize, String> {
     Ok(unbuilt?.len())
 }
 
-/// A state that is laid out has files with other inode numbers and other times than those that the crash left. What the engine compares is made to fit: the member's table of backing files names itself, and the member left
-/// after its files were laid out. A table that names another file is that of a copy, and stays so.
+/// A state that is laid out has files with other inode numbers and other times than those that the
+/// crash left. What the engine compares is made to fit: the member's table of backing files names
+/// itself, and the member left after its files were laid out. A table that names another file is
+/// that of a copy, and stays so.
 fn leave_as_it_was(shape: &Shape, home: &Path, slot: usize) -> std::io::Result<()> {
     let meta = |slot: usize| member_directory(home, slot).join(".cxlraid");
     let open = |path: &Path| File::options().read(true).write(true).open(path);

@@ -1,5 +1,5 @@
-//! Coming back after a crash: the engine attaches to what the members hold, as the first process after a restart of the machine, and
-//! everything that can be seen of the array is looked at.
+//! Coming back after a crash: the engine attaches to what the members hold, as the first process
+//! after a restart of the machine, and everything that can be seen of the array is looked at.
 
 use crate::case::{PREFIX, Shape};
 use crate::image::{Kind, Tree, attributes, member_directory};
@@ -37,8 +37,9 @@ pub(crate) struct Found {
 /// Recovers the array whose members lie below `home`, and tells what is on it.
 ///
 /// # Errors
-/// What no array that came back may show: a member given up, members that differ, redundancy that does not fit, a file that cannot be
-/// read, space or inodes that nobody uses. With `thorough` also bytes behind the end that are not zeros.
+/// What no array that came back may show: a member given up, members that differ, redundancy that
+/// does not fit, a file that cannot be read, space or inodes that nobody uses. With `thorough` also
+/// bytes behind the end that are not zeros.
 pub(crate) fn recover(shape: &Shape, home: &Path, how: Return) -> Result<Found, String> {
     recover_and(shape, home, how, |_, _| Ok(()))
 }
@@ -74,7 +75,8 @@ pub(crate) fn lengths_told(shape: &Shape, home: &Path, how: Return) -> Result<BT
     })
 }
 
-/// Does something with the array whose members lie below `home`, as the first process after a restart.
+/// Does something with the array whose members lie below `home`, as the first process after a
+/// restart.
 fn on_array<T>(
     shape: &Shape,
     home: &Path,
@@ -112,7 +114,8 @@ fn look(shape: &Shape, home: &Path, how: Return, namespace: Namespace) -> Result
         return Err(format!("member {} is not in use", (out & !how.lost & !how.doubtful).trailing_zeros()));
     }
     let members: Vec<usize> = (0..shape.member_count).filter(|&member| out >> member & 1 == 0).collect();
-    // While a member is away that could come back as it was, space that is too much is left as it is.
+    // While a member is away that could come back as it was, space that is too much is left as it
+    // is.
     let is_left_alone = || !namespace.files().array().runtime().out_unrecorded().is_empty();
     let was_left_alone = is_left_alone();
     let mut world = World::default();
@@ -130,8 +133,9 @@ fn look(shape: &Shape, home: &Path, how: Return, namespace: Namespace) -> Result
         same_trees(&trees[0], tree).map_err(|wrong| format!("member {member}: {wrong}"))?;
     }
     if was_left_alone && !is_left_alone() {
-        // A change of a file's bytes has put it on record. The creation of a file that only that member may have made is decided by the next change of names, and
-        // files get what is due at their next close.
+        // A change of a file's bytes has put it on record. The creation of a file that only that
+        // member may have made is decided by the next change of names, and files get what is due at
+        // their next close.
         change(&namespace).map_err(|error| format!("a change of names: {error}"))?;
         sizes.iter().try_for_each(|(name, _)| open(&namespace, name).map(drop))?;
     }
@@ -282,8 +286,9 @@ fn lengths(members: &[usize], home: &Path, sizes: &[(String, u64)], more: bool) 
     Ok(())
 }
 
-/// The inode tables are the same on all members, and know exactly the files that have names. `more`: or others besides, whose
-/// creation the first change decides, since a member is away that may have their names.
+/// The inode tables are the same on all members, and know exactly the files that have names.
+/// `more`: or others besides, whose creation the first change decides, since a member is away that
+/// may have their names.
 fn tables(members: &[usize], home: &Path, world: &World, more: bool) -> Result<(), String> {
     let mut first: Option<Vec<Option<format::InodeRecord>>> = None;
     for &member in members {

@@ -1,15 +1,17 @@
 //! From a log to crash states: what the members may hold if the machine stops at some instant.
 //!
-//! A store is durable for certain only after what the platform asks for; until then it may be or not. Lines of 64 bytes are written back by
-//! themselves at any time, so:
-//! - *ADR*: a line that was stored to holds some prefix of its ordinary stores in program order, the last of them perhaps torn at a word of
-//!   8 bytes; words stored non-temporally are there or not, each by itself. A write-back or non-temporal store followed by a fence
-//!   of the same thread makes it certain.
-//! - *eADR*: what other processors see is safe. A thread's ordinary stores become visible in program order, so they are a prefix; its
-//!   non-temporal ones in any order; a fence makes all of them certain. Locked instructions are not counted as fences.
+//! A store is durable for certain only after what the platform asks for; until then it may be or
+//! not. Lines of 64 bytes are written back by themselves at any time, so:
+//! - *ADR*: a line that was stored to holds some prefix of its ordinary stores in program order,
+//!   the last of them perhaps torn at a word of 8 bytes; words stored non-temporally are there or
+//!   not, each by itself. A write-back or non-temporal store followed by a fence of the same thread
+//!   makes it certain.
+//! - *eADR*: what other processors see is safe. A thread's ordinary stores become visible in
+//!   program order, so they are a prefix; its non-temporal ones in any order; a fence makes all of
+//!   them certain. Locked instructions are not counted as fences.
 //!
-//! What the member's file system does (names, lengths, holes) is durable when the call returns, as with its journal committed; what was
-//! written by pwrite, once it is synced.
+//! What the member's file system does (names, lengths, holes) is durable when the call returns, as
+//! with its journal committed; what was written by pwrite, once it is synced.
 
 use crate::image::Image;
 use crate::log::{Event, Log, ObjectId};
@@ -22,7 +24,8 @@ use units::PAGE_BYTES;
 
 const LINE: u64 = 64;
 const WORD: usize = 8;
-/// A store that is longer and goes through the page cache is there or not by whole pages, as the kernel writes them: a table that is made anew has thousands of lines.
+/// A store that is longer and goes through the page cache is there or not by whole pages, as the
+/// kernel writes them: a table that is made anew has thousands of lines.
 const CACHED_BYTES_MAX: usize = 4096;
 
 /// A part of a store that lies in one line and need not be durable yet.
@@ -34,7 +37,8 @@ struct Pending {
     at: u64,
     bytes: Vec<u8>,
     streamed: bool,
-    /// Threads that have written the line back since, one bit each: their next fence makes it durable.
+    /// Threads that have written the line back since, one bit each: their next fence makes it
+    /// durable.
     flushed: u32,
     /// Through the page cache: only a sync of the file makes it durable.
     cached: bool,
@@ -49,7 +53,8 @@ struct Pending {
 pub(crate) enum Focus {
     /// All.
     Everything,
-    /// Those that the run as it was recorded could not have left: something is missing that a flush or fence which was left out makes certain.
+    /// Those that the run as it was recorded could not have left: something is missing that a flush
+    /// or fence which was left out makes certain.
     Overdue,
     /// Those in which a store of these events is missing: it was moved behind a fence.
     Missing(HashSet<usize>),
@@ -126,11 +131,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Calls `visit` with every instant at which something can be found that could not before. `visit` says whether to go on.
+    /// Calls `visit` with every instant at which something can be found that could not before.
+    /// `visit` says whether to go on.
     pub(crate) fn run(&mut self, effort: Effort, mut visit: impl FnMut(&Instant<'_>) -> bool) {
         for (index, event) in self.log.events.iter().enumerate() {
             let without = (self.without)(event);
-            // What may be found rises until something becomes certain; just before that is when all of it may be.
+            // What may be found rises until something becomes certain; just before that is when all
+            // of it may be.
             if !without
                 && !matches!(event, Event::Store { .. } | Event::Flush { .. } | Event::Put { .. })
                 && !self.offer(index, effort, &mut visit)
@@ -346,11 +353,13 @@ impl<'a> Replay<'a> {
         for (index, pending) in self.pending.iter().enumerate() {
             lines.entry((pending.object, pending.at / LINE)).or_default().push(index);
         }
-        // A non-temporal store of a line comes in pieces of what the registers hold; they leave together as a rule (else: torn).
+        // A non-temporal store of a line comes in pieces of what the registers hold; they leave
+        // together as a rule (else: torn).
         lines.into_values().collect()
     }
 
-    /// Pending stores in the order in which a thread's become visible: ordinary ones together, non-temporal ones by line.
+    /// Pending stores in the order in which a thread's become visible: ordinary ones together,
+    /// non-temporal ones by line.
     fn orders(&self) -> Vec<Vec<usize>> {
         type Line = (ObjectId, u64);
         let mut orders: BTreeMap<(u8, Option<Line>), Vec<usize>> = BTreeMap::new();
@@ -361,7 +370,8 @@ impl<'a> Replay<'a> {
         orders.into_values().collect()
     }
 
-    /// How much of each group is there, in a sample: nothing, everything, one group alone or missing, and by chance.
+    /// How much of each group is there, in a sample: nothing, everything, one group alone or
+    /// missing, and by chance.
     fn sample(&mut self, counts: &[usize], wanted: usize) -> Vec<Vec<usize>> {
         let full: Vec<usize> = counts.iter().map(|count| count - 1).collect();
         let mut choices = vec![vec![0; counts.len()], full.clone()];
@@ -440,7 +450,8 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Whether a fence of `thread` makes a store certain whose line the threads of `flushed` have written back.
+/// Whether a fence of `thread` makes a store certain whose line the threads of `flushed` have
+/// written back.
 fn is_certain(pending: &Pending, flushed: u32, thread: u8, platform: Platform) -> bool {
     let own = pending.thread == thread;
     let certain = match platform {
@@ -518,7 +529,8 @@ mod tests {
     fn lines_are_independent_until_they_are_certain() {
         let two = vec![store(0, 1, false), store(64, 2, false)];
         assert_eq!(found(Platform::Adr, two.clone()), [[0, 0, 0], [0, 2, 0], [1, 0, 0], [1, 2, 0]]);
-        // A fence without a write-back makes nothing certain, nor does a write-back without a fence.
+        // A fence without a write-back makes nothing certain, nor does a write-back without a
+        // fence.
         let with = |more: &[Event]| [&two[..], more].concat();
         assert_eq!(found(Platform::Adr, with(&[FENCE, store(512, 1, false)])).len(), 4);
         assert_eq!(found(Platform::Adr, with(&[FLUSH, store(512, 1, false)])).len(), 4);

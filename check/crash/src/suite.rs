@@ -1,6 +1,7 @@
 //! Runs all cases that the options select, several at a time, and reports.
 //!
-//! A case is one recorded run of a workload, or of the recovery from a crash in it, and the crash states of that run ([`Case`]).
+//! A case is one recorded run of a workload, or of the recovery from a crash in it, and the crash
+//! states of that run ([`Case`]).
 
 use crate::case::Case;
 use crate::child::Child;
@@ -17,7 +18,8 @@ use std::time::Instant;
 
 /// The seconds after which the process of a case is killed.
 pub(crate) const CASE_SECONDS_MAX: u32 = 3600;
-/// Crash states that `--quick` must look at, or it fails; if options select cases, there may be fewer.
+/// Crash states that `--quick` must look at, or it fails; if options select cases, there may be
+/// fewer.
 const QUICK_STATES_MIN: usize = 5000;
 /// `--quick` takes one case in so many.
 const QUICK_SHARE: usize = 27;
@@ -28,8 +30,8 @@ const REPORT_EVERY: usize = 50;
 /// How many failures of one case are printed.
 const FAILURES_SHOWN: usize = 2;
 
-/// The cases that the options select: each workload on each shape that it fits, on each platform, with a crash in the workload, and with one
-/// in the recovery. `--quick` takes a share of them.
+/// The cases that the options select: each workload on each shape that it fits, on each platform,
+/// with a crash in the workload, and with one in the recovery. `--quick` takes a share of them.
 pub(crate) fn cases(options: &Options) -> Vec<Case> {
     let mut all = Vec::new();
     let seed = (options.seed % QUICK_SHARE as u64) as usize;
@@ -38,7 +40,8 @@ pub(crate) fn cases(options: &Options) -> Vec<Case> {
         for (workload_index, &workload) in fitting.enumerate() {
             for (platform_index, &platform) in options.platforms.iter().enumerate() {
                 for again in if options.again { vec![true] } else { vec![false, true] } {
-                    // It differs by one from shape to shape, and from workload to workload: cases that are far apart have one number.
+                    // It differs by one from shape to shape, and from workload to workload: cases
+                    // that are far apart have one number.
                     let number = shape_index + workload_index + 2 * platform_index + 3 * usize::from(again) + seed;
                     all.push((number, Case { shape, platform, workload, again, seed: options.seed }));
                 }
@@ -68,7 +71,8 @@ fn extent(options: &Options) -> Extent {
     Extent { effort: Effort { exhaustive_max: 256, sample: 32 }, loss_every: 4, failures_max: 3, states_max: options.states_max }
 }
 
-/// Prints the events of all cases (`--show`), proves that missing flushes and fences are found (`--mutations`), or else explores all cases.
+/// Prints the events of all cases (`--show`), proves that missing flushes and fences are found
+/// (`--mutations`), or else explores all cases.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     println!("seed {}", options.seed);
     // The processes of the cases inherit what is found here.
@@ -86,7 +90,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 /// Records every case, recovers from its crash states, and reports.
 ///
 /// # Errors
-/// If a case failed, if `--quick` has looked at too few states, or if the process of a case cannot be started.
+/// If a case failed, if `--quick` has looked at too few states, or if the process of a case cannot
+/// be started.
 fn recover(options: &Options, below: &Path) -> Result<(), String> {
     let begun = Instant::now();
     let (all, extent) = (cases(options), extent(options));
@@ -152,10 +157,12 @@ fn show(options: &Options, below: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Does `work` on each item in a process of its own, `jobs` processes at a time (at least one). Returns the results in the order of the items.
+/// Does `work` on each item in a process of its own, `jobs` processes at a time (at least one).
+/// Returns the results in the order of the items.
 ///
 /// # Errors
-/// The first error of an item. The processes that still run then end with this process at the latest.
+/// The first error of an item. The processes that still run then end with this process at the
+/// latest.
 pub(crate) fn in_parallel<I, T: Serialize + DeserializeOwned>(
     jobs: usize,
     items: &[I],

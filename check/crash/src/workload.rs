@@ -1,7 +1,9 @@
-//! What recorded programs do: short runs of calls, each there for something that a crash could break.
+//! What recorded programs do: short runs of calls, each there for something that a crash could
+//! break.
 //!
-//! Operations name files by paths below the array's prefix. Content comes from a seed, so the model knows it. Threads of one workload
-//! write to different bytes, so that what is on the members does not depend on who came first.
+//! Operations name files by paths below the array's prefix. Content comes from a seed, so the model
+//! knows it. Threads of one workload write to different bytes, so that what is on the members does
+//! not depend on who came first.
 
 use crate::case::Shape;
 use crate::model::{Entry, World};
@@ -153,7 +155,8 @@ const fn truncate(name: &'static str, bytes: u64) -> Operation {
 }
 
 impl Workload {
-    /// The workload `name` for arrays of `shape`: lengths follow its stripes. None if it is nothing for them.
+    /// The workload `name` for arrays of `shape`: lengths follow its stripes. None if it is nothing
+    /// for them.
     pub(crate) fn new(name: &str, shape: &Shape) -> Option<Self> {
         if shape.has_journal() && !JOURNALED.contains(&name) {
             return None;
@@ -327,7 +330,8 @@ impl Workload {
                     Unlink(b),
                 ]],
             ),
-            // Without a member from the start of it: parity is updated or left alone, names are changed on the others.
+            // Without a member from the start of it: parity is updated or left alone, names are
+            // changed on the others.
             "degraded" if shape.is_redundant() => (
                 filled(2 * stripe + 100),
                 vec![vec![
@@ -342,7 +346,8 @@ impl Workload {
                     truncate(a, stripe + 9),
                 ]],
             ),
-            // A member fails between changes of names, another kind of change each time: the superblocks are written before the next.
+            // A member fails between changes of names, another kind of change each time: the
+            // superblocks are written before the next.
             "failing" if shape.is_redundant() => (
                 filled(100),
                 vec![vec![
@@ -354,8 +359,9 @@ impl Workload {
                     Close(a),
                 ]],
             ),
-            // A member is away, and what changes meanwhile is marked: bytes, sizes, a file that is there anew, one that is stored to as the member goes, and
-            // one through a mapping. Of the files that nothing changes it is to keep all.
+            // A member is away, and what changes meanwhile is marked: bytes, sizes, a file that is
+            // there anew, one that is stored to as the member goes, and one through a mapping. Of
+            // the files that nothing changes it is to keep all.
             "away" if shape.is_redundant() => (
                 ["a", "b", "c", "d", "e"]
                     .into_iter()
@@ -388,8 +394,9 @@ impl Workload {
                     append(b, 100, 5),
                 ]],
             ),
-            // Stores that the engine does not see, and what makes them durable; beside them, over what they left behind the end, after them. Where copies or
-            // parity have to follow them: what a mapping of RAID 0 stores is the kernel's affair.
+            // Stores that the engine does not see, and what makes them durable; beside them, over
+            // what they left behind the end, after them. Where copies or parity have to follow
+            // them: what a mapping of RAID 0 stores is the kernel's affair.
             "mapped" if shape.is_redundant() => {
                 let bytes = 2 * stripe + 3 * 4096 + 100;
                 (
@@ -418,7 +425,8 @@ impl Workload {
                     vec![write(a, 32, 32, 6), append(b, 100, 7), write(a, 192, 64, 8), write(a, stripe + 256, 200, 9)],
                 ],
             ),
-            // Backing files grow into further windows, over holes too, are written where two meet, and are cut back over that.
+            // Backing files grow into further windows, over holes too, are written where two meet,
+            // and are cut back over that.
             "windows" => {
                 let border = SMALL_WINDOW_BYTES * shape.columns();
                 (
@@ -442,7 +450,8 @@ impl Workload {
     }
 }
 
-/// What the program does next when a recovery has shown it this: it writes over what the last record of a journal may have been about, and behind it.
+/// What the program does next when a recovery has shown it this: it writes over what the last
+/// record of a journal may have been about, and behind it.
 pub(crate) fn afterwards(world: &World) -> Vec<Operation> {
     let file = |name: &&'static str| match world.names.get(*name) {
         Some(&Entry::File(number)) => Some((*name, world.files[number].bytes.len() as u64)),

@@ -1,7 +1,8 @@
 //! A process that runs programs of system calls and writes down what each call answered.
 //!
-//! It runs in the same way on an array, with the library loaded, and on a plain directory. Each program runs in a child of its own, so that it begins with the same descriptors, and is
-//! followed by what it has left.
+//! It runs in the same way on an array, with the library loaded, and on a plain directory. Each
+//! program runs in a child of its own, so that it begins with the same descriptors, and is followed
+//! by what it has left.
 
 use crate::{
     actor::Actor,
@@ -124,7 +125,8 @@ fn run(orders: &Orders, seed: u64) -> io::Result<()> {
     if program.is_deep {
         let name = CString::new("n".repeat(250))?;
         for _ in 0..15 {
-            // SAFETY: the name ends with a NUL. A program that cannot go down that far stays where it is, and the results tell.
+            // SAFETY: the name ends with a NUL. A program that cannot go down that far stays where
+            // it is, and the results tell.
             let results = unsafe { [libc::mkdir(name.as_ptr(), 0o755), libc::chdir(name.as_ptr())] };
             if results != [0, 0] {
                 say(&format!("deeper {results:?}\n"));

@@ -1,4 +1,5 @@
-//! One call of a program: its arguments are put in place, it is made, and what it answered and stored becomes a line of text.
+//! One call of a program: its arguments are put in place, it is made, and what it answered and
+//! stored becomes a line of text.
 
 use crate::{
     act::Orders,
@@ -62,7 +63,8 @@ impl<'a> Actor<'a> {
             unsafe { libc::mprotect(area.cast(), AREA_BYTES, libc::PROT_READ | libc::PROT_WRITE) };
         }
         let read_only = map(2 * AREA_BYTES, libc::PROT_NONE)?;
-        // SAFETY: the first half of what was just mapped; behind it there is nothing that a call could go on in.
+        // SAFETY: the first half of what was just mapped; behind it there is nothing that a call
+        // could go on in.
         unsafe { libc::mprotect(read_only.cast(), AREA_BYTES, libc::PROT_READ) };
         Ok(Self { orders, seed, areas, read_only, unmapped: map(AREA_BYTES, libc::PROT_NONE)? })
     }
@@ -77,7 +79,8 @@ impl<'a> Actor<'a> {
 
     pub(crate) fn change_rights(&self, rights: Rights) -> String {
         let keep = u32::MAX;
-        // SAFETY: numbers only; an empty list is not read, and the two structures are what capset(2) takes.
+        // SAFETY: numbers only; an empty list is not read, and the two structures are what
+        // capset(2) takes.
         let results = unsafe {
             match rights {
                 Rights::Drop => {
@@ -98,7 +101,8 @@ impl<'a> Actor<'a> {
         format!("{rights:?} {results:?}")
     }
 
-    /// The address that stands for a place in an argument's area, `offset` bytes behind the area's start if it is good memory.
+    /// The address that stands for a place in an argument's area, `offset` bytes behind the area's
+    /// start if it is good memory.
     fn address(&self, area: usize, place: Place, offset: usize) -> *mut u8 {
         match place {
             Place::Good => self.areas[area].wrapping_add(offset),
@@ -215,8 +219,8 @@ impl<'a> Actor<'a> {
         let name = name_of(call, &values);
         let (result, error) = timed(call, &values);
         if writes && result < 0 && error == libc::EFAULT {
-            // tmpfs makes a file longer by a write of which no byte could be read, and gives it the time.
-            // SAFETY: the descriptor is the program's.
+            // tmpfs makes a file longer by a write of which no byte could be read, and gives it the
+            // time. SAFETY: the descriptor is the program's.
             unsafe {
                 if size_of(values[0]) > size {
                     libc::ftruncate(values[0] as i32, size);
@@ -231,7 +235,8 @@ impl<'a> Actor<'a> {
             // SAFETY: the descriptor is the program's.
             unsafe { libc::lseek(values[0] as i32, 0, libc::SEEK_SET) };
         }
-        // MADV_POPULATE_READ and MADV_POPULATE_WRITE say so of what a load or store would tell by a signal.
+        // MADV_POPULATE_READ and MADV_POPULATE_WRITE say so of what a load or store would tell by a
+        // signal.
         let is_private = call.number == libc::SYS_madvise && error == libc::EFAULT && probe::is_private(values[0]);
         let private = if is_private { "-private" } else { "" };
         let mut line = format!("{name} = {}", if result < 0 { format!("E{error}{private}") } else { told(call, result) });
@@ -256,7 +261,8 @@ impl<'a> Actor<'a> {
             line += CACHED;
         }
         if result < 0 && error == libc::EFAULT || call.shown == Shown::Entries && result > 0 {
-            // How many bytes are stored before the fault is met, and how long entries are, is nobody's promise.
+            // How many bytes are stored before the fault is met, and how long entries are, is
+            // nobody's promise.
             line.truncate(line.find(" [").unwrap_or(line.len()));
         }
         line
@@ -345,7 +351,8 @@ impl<'a> Actor<'a> {
     }
 
     fn entries(&self, area: usize, bytes: usize) -> String {
-        // SAFETY: the kernel has stored that many bytes there, and the area is longer than any length that is good.
+        // SAFETY: the kernel has stored that many bytes there, and the area is longer than any
+        // length that is good.
         let mut rest = unsafe { std::slice::from_raw_parts(self.areas[area], bytes.min(AREA_BYTES)) };
         let mut names = Vec::new();
         while let Some((&[low, high], _)) = rest.get(16..18).and_then(|bytes| bytes.split_first_chunk::<2>()) {
@@ -372,7 +379,8 @@ fn name_of(call: &Call, values: &[i64; AREA_COUNT]) -> String {
     }
 }
 
-/// Makes the call. What waits for too long is interrupted, again and again, by a signal whose handler does nothing. The result and the error.
+/// Makes the call. What waits for too long is interrupted, again and again, by a signal whose
+/// handler does nothing. The result and the error.
 fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
     let timer = |microseconds: i64| {
         let time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
@@ -387,15 +395,18 @@ fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
     match call.number {
         // docs/differ.md says what is not compared of a thread that leaves the others' descriptors.
         libc::SYS_close_range if call.reach != Reach::Alone => values[2] &= !CLOSE_RANGE_UNSHARE,
-        // What an array does and tmpfs does not: ranges of zeros, and reads and writes that do not wait, or are not kept in a cache.
+        // What an array does and tmpfs does not: ranges of zeros, and reads and writes that do not
+        // wait, or are not kept in a cache.
         libc::SYS_fallocate => values[1] &= !i64::from(libc::FALLOC_FL_ZERO_RANGE),
         // A file that is sent to its own end grows until it is stopped.
         libc::SYS_sendfile if is_same_file(values[0], values[1]) => values[3] = (values[3] as u64).min(SENT_TO_ITSELF_MAX) as i64,
-        // A child without any memory cannot be made: only of its own part does a program advise that.
+        // A child without any memory cannot be made: only of its own part does a program advise
+        // that.
         libc::SYS_madvise if values[2] as i32 == libc::MADV_DONTFORK && values[1] > MAP_BYTES / 64 => {
             values[2] = i64::from(libc::MADV_DOFORK);
         }
-        // What lies elsewhere is not the same on both sides: the library's memory is of another kind than the program's.
+        // What lies elsewhere is not the same on both sides: the library's memory is of another
+        // kind than the program's.
         libc::SYS_madvise if values[2] as i32 == libc::MADV_REMOVE => values[1] = values[1].min(MAP_BYTES / 64),
         libc::SYS_preadv2 | libc::SYS_pwritev2 => values[5] &= !i64::from(libc::RWF_NOWAIT | RWF_DONTCACHE),
         _ => {}
@@ -403,8 +414,9 @@ fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
     // A regular file does not wait, and is to be sent to itself without an end before its time.
     let may_wait = call.number != libc::SYS_sendfile || !is_same_file(values[0], values[1]);
     let start = if may_wait { start } else { stop };
-    // SAFETY: whatever the arguments are, the calls of the table store only where pointers lead that were made here, map and unmap only in the program's own part of the address
-    // space, and never end this process.
+    // SAFETY: whatever the arguments are, the calls of the table store only where pointers lead
+    // that were made here, map and unmap only in the program's own part of the address space, and
+    // never end this process.
     unsafe {
         libc::setitimer(libc::ITIMER_REAL, &raw const start, ptr::null_mut());
         let result = libc::syscall(call.number, values[0], values[1], values[2], values[3], values[4], values[5]);
@@ -426,7 +438,8 @@ fn told(call: &Call, result: i64) -> String {
     }
 }
 
-/// Bytes of pages, or the signal of the first that has none. The bytes of private mappings come last, apart from the others.
+/// Bytes of pages, or the signal of the first that has none. The bytes of private mappings come
+/// last, apart from the others.
 fn load(address: i64, bytes: i64) -> String {
     let pages = (bytes.max(1) as usize).div_ceil(PAGE_BYTES).min(LOAD_PAGES_MAX);
     let (mut found, mut own) = (Vec::new(), Vec::new());
@@ -483,8 +496,8 @@ fn is_of_kind(fd: i64, kind: u32) -> bool {
     }
 }
 
-/// Tells whether a call of openat2(2) may open only what the kernel finds in its caches. The kernel refuses such a call anyway if it is to make
-/// or cut a file, and then the result is false.
+/// Tells whether a call of openat2(2) may open only what the kernel finds in its caches. The kernel
+/// refuses such a call anyway if it is to make or cut a file, and then the result is false.
 fn asks_caches(arguments: &[Argument]) -> bool {
     const RESOLVE_CACHED: u64 = 0x20;
     const REFUSED: i32 = libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY;

@@ -1,4 +1,5 @@
-//! What may differ between an array and a plain directory, with the reason. The list is short, and is to become shorter.
+//! What may differ between an array and a plain directory, with the reason. The list is short, and
+//! is to become shorter.
 
 /// One difference that may be.
 pub(crate) struct Allowed {
@@ -91,11 +92,13 @@ pub(crate) const ALLOWED_ON_MOUNT: &[Allowed] = &[
     may("preadv", "0", "E14", MOUNT_EMPTY_READ),
     may("preadv2", "0", "E14", MOUNT_EMPTY_READ),
 ];
-/// Calls whose bytes a mount copies by way of a pipe, many pages at once: a file that is sent to itself is another one then, so nothing
-/// later is comparable. The bytes are copied before the offset turns out not to be writable (EFAULT).
+/// Calls whose bytes a mount copies by way of a pipe, many pages at once: a file that is sent to
+/// itself is another one then, so nothing later is comparable. The bytes are copied before the
+/// offset turns out not to be writable (EFAULT).
 const COPIED_ON_MOUNT: [&str; 1] = ["sendfile"];
 
-/// A write whose bytes cannot be read takes set-ID bits away on tmpfs, and not on a mount, whose kernel reads the bytes first.
+/// A write whose bytes cannot be read takes set-ID bits away on tmpfs, and not on a mount, whose
+/// kernel reads the bytes first.
 const WRITES: [&str; 5] = ["write", "pwrite64", "writev", "pwritev", "pwritev2"];
 
 /// Whether what comes behind this step on a mount cannot be compared.
@@ -114,7 +117,8 @@ pub(crate) fn moves_in_directory(line: &str) -> bool {
     split(line).is_some_and(moves)
 }
 
-/// As [`reason`], for a mount. `has_moved`: a position in a directory was moved in a step before ([`moves_in_directory`]).
+/// As [`reason`], for a mount. `has_moved`: a position in a directory was moved in a step before
+/// ([`moves_in_directory`]).
 pub(crate) fn reason_on_mount(plain: &str, array: &str, has_moved: bool) -> Option<&'static str> {
     let (plain, array) = (split(plain)?, split(array)?);
     let is_seek = plain.0.starts_with("lseek") && [plain.1, array.1].iter().all(|answer| answer.ends_with(IN_DIRECTORY));
@@ -132,7 +136,8 @@ pub(crate) fn reason_on_mount(plain: &str, array: &str, has_moved: bool) -> Opti
     ALLOWED_ON_MOUNT.iter().find(|allowed| allowed.fits(plain, array)).map(|allowed| allowed.reason)
 }
 
-/// Whether two answers about a file without a name differ in nothing but its size, and the birth time that a mount does not tell.
+/// Whether two answers about a file without a name differ in nothing but its size, and the birth
+/// time that a mount does not tell.
 fn differs_in_unkept_size(plain: &str, array: &str) -> bool {
     const UNTOLD: [&str; 3] = ["size", "mask", "modified"];
     plain.contains(" links 0 ") && without(plain, &UNTOLD) == without(array, &UNTOLD)
@@ -145,7 +150,8 @@ fn without<'a>(answer: &'a str, names: &[&str]) -> Vec<&'a str> {
     answer.split(' ').filter(|word| is_kept(word)).collect()
 }
 
-/// Whether the plain directory has done in this step what the array refuses for a documented reason, so that their trees differ from here on.
+/// Whether the plain directory has done in this step what the array refuses for a documented
+/// reason, so that their trees differ from here on.
 pub(crate) fn parts_here(plain: &str, array: &str) -> bool {
     let (Some(plain), Some(array)) = (split(plain), split(array)) else { return false };
     let has_opened = |answer: &str| !answer.starts_with('E');
@@ -154,13 +160,15 @@ pub(crate) fn parts_here(plain: &str, array: &str) -> bool {
         || ALLOWED.iter().any(|allowed| allowed.parts && allowed.fits(plain, array))
 }
 
-/// Whether one of the two did not find in its caches what openat2(2) is to open, where it is to look nowhere else.
+/// Whether one of the two did not find in its caches what openat2(2) is to open, where it is to
+/// look nowhere else.
 fn is_uncached_on_one_side(plain: (&str, &str), array: (&str, &str)) -> bool {
     let is_asked = |(call, answer): (&str, &str)| call == "openat2" && answer.ends_with(CACHED);
     is_asked(plain) && is_asked(array) && is(plain.1, "E11") != is(array.1, "E11")
 }
 
-/// The reason why a call's two lines may differ, if there is one. A line is a step's number, the call's name and its answer. `degraded`: a member was missing from the beginning.
+/// The reason why a call's two lines may differ, if there is one. A line is a step's number, the
+/// call's name and its answer. `degraded`: a member was missing from the beginning.
 pub(crate) fn reason(plain: &str, array: &str, degraded: bool) -> Option<&'static str> {
     let (plain, array) = (split(plain)?, split(array)?);
     if is_uncached_on_one_side(plain, array) {

@@ -1,4 +1,5 @@
-//! What a system call of the generator's table is: its number, what each of its arguments may be, and how what it stores is compared.
+//! What a system call of the generator's table is: its number, what each of its arguments may be,
+//! and how what it stores is compared.
 
 use libc::c_long;
 
@@ -63,9 +64,11 @@ pub(crate) enum Kind {
     SignalSet,
     /// A pointer to a limit (struct rlimit), or null.
     Limit,
-    /// A pointer to a message (struct msghdr) with pieces of memory and no address, mostly without control data.
+    /// A pointer to a message (struct msghdr) with pieces of memory and no address, mostly without
+    /// control data.
     Message,
-    /// A pointer to three ranges (struct iovec) of the part of the address space that programs map files into.
+    /// A pointer to three ranges (struct iovec) of the part of the address space that programs map
+    /// files into.
     Ranges,
     /// An address in the part of the address space that programs map files into.
     At,
@@ -94,7 +97,8 @@ pub(crate) enum Shown {
     Nothing,
     /// Only that it succeeds: where a file's holes begin is the file system's own affair.
     Success,
-    /// The address that the call returns, if it lies where programs map files; that it is elsewhere, if not.
+    /// The address that the call returns, if it lies where programs map files; that it is
+    /// elsewhere, if not.
     Place,
 }
 
@@ -102,7 +106,8 @@ pub(crate) enum Shown {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
     Everywhere,
-    /// Not in a child that shares its parent's memory: README.md says what such a child cannot do on an array.
+    /// Not in a child that shares its parent's memory: README.md says what such a child cannot do
+    /// on an array.
     OwnMemory,
     /// Nor in a program whose tasks leave each other's descriptors: a call on memory.
     Mapping,

@@ -1,7 +1,8 @@
 //! What keeps programs from the machine: they run as root, and their paths may lead anywhere.
 //!
-//! This process gets a mount namespace of its own, in which every file system is read-only but a fresh tmpfs at /dev/shm and the directory that results go to. It holds for everything that
-//! is started from here.
+//! This process gets a mount namespace of its own, in which every file system is read-only but a
+//! fresh tmpfs at /dev/shm and the directory that results go to. It holds for everything that is
+//! started from here.
 
 use std::{ffi::CString, io, os::unix::ffi::OsStrExt as _, path::Path, ptr};
 

@@ -76,7 +76,8 @@ const NAMES: [&str; 24] = [
 const OUTSIDE: [&str; 13] =
     ["%/h0", "%/hd", "%/hs", "%/hs", "%/hd/new", "%/hs/x", "%/hf", "%/hf", "%/hk", "%/hk/f0", "%/hk/new", "%/hw/f1", "%/hw/new2"];
 
-/// The program's own pieces of address space for mappings begin here: far from where the kernel puts mappings by itself, so that nobody else's are ever met.
+/// The program's own pieces of address space for mappings begin here: far from where the kernel
+/// puts mappings by itself, so that nobody else's are ever met.
 pub(crate) const MAPS: i64 = 1 << 40;
 const PAGE: i64 = 4096;
 const SOCKET_NAME_BYTES_MAX: usize = 60;
@@ -116,7 +117,8 @@ impl Drawer {
 
     pub(crate) fn argument(&mut self, kind: Kind) -> Argument {
         let argument = self.of_kind(kind);
-        // The kernel reads an argument of 32 bits from the lower half of its register: the upper half must not matter.
+        // The kernel reads an argument of 32 bits from the lower half of its register: the upper
+        // half must not matter.
         match (kind, argument) {
             (Kind::Fd | Kind::Dir | Kind::Bits(_) | Kind::Number(_) | Kind::Mode | Kind::Id, Argument::Number(number))
                 if self.random.one_in(40) =>
@@ -326,7 +328,8 @@ impl Drawer {
         kind | i64::from(where_to) | more
     }
 
-    /// 3 to 15 are open at the beginning (`tree`), and mostly 22; the others are opened by the program.
+    /// 3 to 15 are open at the beginning (`tree`), and mostly 22; the others are opened by the
+    /// program.
     fn descriptor(&mut self) -> i64 {
         match self.random.below(20) {
             1 if self.one_in(4) => 22,
@@ -381,7 +384,8 @@ impl Drawer {
         let mut pieces: Vec<(Place, usize)> = (0..count.max(1)).map(|_| piece(self)).collect();
         let place = self.place();
         if matches!(place, Place::Before(_)) {
-            // A piece at the end of the same memory would hold the list, whose addresses are this process' own affair.
+            // A piece at the end of the same memory would hold the list, whose addresses are this
+            // process' own affair.
             pieces.iter_mut().filter(|piece| matches!(piece.0, Place::Before(_))).for_each(|piece| piece.0 = Place::Good);
         }
         Argument::Pieces(pieces, place)

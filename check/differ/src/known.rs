@@ -1,4 +1,5 @@
-//! Programs that once told an array from a plain directory, as short as they became. They are run before the drawn ones, whatever is asked for.
+//! Programs that once told an array from a plain directory, as short as they became. They are run
+//! before the drawn ones, whatever is asked for.
 
 mod paths;
 mod steps;
@@ -25,7 +26,8 @@ const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
 const PROGRAMS: &[fn() -> Vec<Step>] = &[
-    // A process that may only read a file maps it. On an array with a member missing the mapping shows a copy, whose end must not be made good by who cannot store.
+    // A process that may only read a file maps it. On an array with a member missing the mapping
+    // shows a copy, whose end must not be made good by who cannot store.
     || {
         let open = call("open", vec![path("@/d0/f0"), Number(0), Number(0)]);
         vec![
@@ -43,7 +45,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
         let advise = vec![Number(-10_001), Bytes(ranges, Place::Good), Number(2), Wide(3, 1 << 31), Number(0)];
         vec![map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3), call("process_madvise", advise), load(0, PAGE)]
     },
-    // The kernel reads an argument of 32 bits from the lower half of its register: these calls remove the file's bytes, and its redundancy must follow.
+    // The kernel reads an argument of 32 bits from the lower half of its register: these calls
+    // remove the file's bytes, and its redundancy must follow.
     || {
         let ranges: Vec<u8> = [MAPS, PAGE].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let remove = |task: Argument, flags: Argument| {
@@ -76,7 +79,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
         let wide = |flags: i64| call("mremap", vec![at(0), Number(i64::MAX), Number(PAGE), Number(flags), at(1)]);
         vec![map(16, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3), wide(3), wide(7), wide(0), load(16, 2 * PAGE)]
     },
-    // That a range ends behind all offsets is said before that it begins behind the last one of a file.
+    // That a range ends behind all offsets is said before that it begins behind the last one of a
+    // file.
     || {
         let last = || Bytes(i64::MAX.to_ne_bytes().to_vec(), Place::Good);
         let copy = |to: Argument, bytes: i64| {
@@ -86,7 +90,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
     },
     // dup3 of a closed number to a number that none can be: they are not equal.
     || vec![call("close", vec![Number(3)]), call("dup3", vec![Number(3), Number(-1), Number(0)])],
-    // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
+    // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the
+    // array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
     // remap_file_pages of a mapping whose descriptor cannot be written to, and far behind the end.
@@ -252,7 +257,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
         };
         vec![call("lseek", vec![Number(3), Number(1), Number(0)]), copied(3, 11), copied(11, 3), copied(4, 11)]
     },
-    // With AT_EMPTY_PATH a descriptor that was opened with other rights leads nowhere, whatever the path.
+    // With AT_EMPTY_PATH a descriptor that was opened with other rights leads nowhere, whatever the
+    // path.
     || vec![rights(Rights::DropForFiles), link((13, "f0"), (4, "./s4"), 0x1000), link((13, "@/f0"), (4, "./s4"), 0x1000)],
     // sendfile to a pipe moves pages, and to a socket of messages no more than one of them.
     || {
@@ -287,7 +293,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             call("splice", vec![Number(13), offset(), Number(8), Number(0), Number(i64::MAX), Number(5)]),
         ]
     },
-    // mremap of more than a mapping to a place of its own: what is moved lies within the mapping, or its end is given back and nothing is moved.
+    // mremap of more than a mapping to a place of its own: what is moved lies within the mapping,
+    // or its end is given back and nothing is moved.
     || {
         vec![
             map(0, PAGE, READ_WRITE, SHARED | FIXED, 3),
@@ -386,7 +393,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             remapped(0, 0, PAGE, 1, 40),
         ]
     },
-    // What no file can hold comes before the limit for files and before the bytes, of all pieces together.
+    // What no file can hold comes before the limit for files and before the bytes, of all pieces
+    // together.
     || {
         let pieces = |first: Place| Argument::Pieces(vec![(first, 5000), (Place::Good, 100)], Place::Good);
         vec![
@@ -401,7 +409,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
     },
     // A file system that is read-only comes before the border of the array.
     || vec![call("chdir", vec![path("/")]), call("link", vec![path("@/f0"), path("x")]), link((3, ""), (-100, "x"), 0x1000)],
-    // Where a mapping is to go that stays where it is (MREMAP_DONTUNMAP) is a wish, and may not be where it is.
+    // Where a mapping is to go that stays where it is (MREMAP_DONTUNMAP) is a wish, and may not be
+    // where it is.
     || {
         vec![
             map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
@@ -413,7 +422,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             load(0, 2 * PAGE),
         ]
     },
-    // A file without a name that is open with O_PATH only: it has its length, also when its number is another file's.
+    // A file without a name that is open with O_PATH only: it has its length, also when its number
+    // is another file's.
     || {
         let stat = || call("fstat", vec![Number(6), Memory(Place::Good)]);
         vec![
@@ -482,7 +492,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             connect(15),
         ]
     },
-    // What a private mapping shows of a file that is written to afterwards, on an array that lacks a member.
+    // What a private mapping shows of a file that is written to afterwards, on an array that lacks
+    // a member.
     || {
         vec![
             map(0, 2 * PAGE, READ_WRITE, PRIVATE | FIXED, 3),
@@ -492,7 +503,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             load(0, 5 * PAGE),
         ]
     },
-    // A mapping that cannot be made leaves a private one as it was: it shows what the file grows by.
+    // A mapping that cannot be made leaves a private one as it was: it shows what the file grows
+    // by.
     || {
         let over = |page: i64, bytes: i64, flags: i64, fd: i64| {
             call("mmap", vec![at(page), Number(bytes), Number(READ_WRITE), Number(flags), Number(fd), Number(0)])
@@ -531,7 +543,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
         };
         [mapped(SHARED), mapped(PRIVATE)].concat()
     },
-    // A child that shares its parent's memory finds an open file without a name by what /proc says of it.
+    // A child that shares its parent's memory finds an open file without a name by what /proc says
+    // of it.
     || {
         let mut steps = vec![call("unlink", vec![path("f0")])];
         steps.extend([
@@ -568,7 +581,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             load(0, 5 * PAGE),
         ]
     },
-    // That a file is no directory is said before that it may not be cut, also by what /proc says of it.
+    // That a file is no directory is said before that it may not be cut, also by what /proc says of
+    // it.
     || {
         vec![
             rights(Rights::DropEffective),
@@ -589,7 +603,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             call("pwrite64", vec![Number(3), Memory(Place::Good), Number(10), Number(8 << 20)]),
         ]
     },
-    // A program that is not there leaves a child the directory that it shares with its parent (CLONE_FS).
+    // A program that is not there leaves a child the directory that it shares with its parent
+    // (CLONE_FS).
     || {
         let execute = |base: i64, text: &str| call("execveat", vec![Number(base), path(text), Number(0), Number(0), Number(0)]);
         let mut steps = vec![execute(5, "../data/d1/new"), execute(-100, "@/f0/x"), call("chdir", vec![path("..")])];
@@ -598,7 +613,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
         steps.push(call("access", vec![path("data/f0"), Number(4)]));
         steps
     },
-    // An append whose bytes cannot be read leaves a file its set-ID bits, whoever the process is when it ends.
+    // An append whose bytes cannot be read leaves a file its set-ID bits, whoever the process is
+    // when it ends.
     || {
         vec![
             call("fchmod", vec![Number(3), Number(0o7777)]),
@@ -610,7 +626,8 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             call("fstat", vec![Number(3), Memory(Place::Good)]),
         ]
     },
-    // Behind a file's end there is no page (SIGBUS), also where stores are noticed by page protection, as in a process that has given up rights before it maps.
+    // Behind a file's end there is no page (SIGBUS), also where stores are noticed by page
+    // protection, as in a process that has given up rights before it maps.
     || {
         let protect = |bits: i64| call("mprotect", vec![at(0), Number(32 * PAGE), Number(bits)]);
         let store = |page: i64| call("store", vec![at(page), Number(5)]);

@@ -1,6 +1,8 @@
-//! What programs write down: text in memory that all of a batch's processes share, so that writing it makes no system call that could be told by a program, or fail by its limits.
+//! What programs write down: text in memory that all of a batch's processes share, so that writing
+//! it makes no system call that could be told by a program, or fail by its limits.
 //!
-//! Invariant: one task at a time writes. A step is over before the next one begins, whoever makes it.
+//! Invariant: one task at a time writes. A step is over before the next one begins, whoever makes
+//! it.
 
 use std::{
     fs::File,
@@ -10,7 +12,8 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-/// The number at which programs have the memory open: a child that is another program finds it there.
+/// The number at which programs have the memory open: a child that is another program finds it
+/// there.
 const DESCRIPTOR: i32 = 900;
 const BYTES: usize = 64 << 20;
 /// Where the text begins, behind its length.
@@ -48,13 +51,15 @@ pub(crate) fn attach() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds to the text. What does not fit any more is left out, and the text does not end as it should.
+/// Adds to the text. What does not fit any more is left out, and the text does not end as it
+/// should.
 pub(crate) fn say(text: &str) {
     let memory = TEXT.load(Ordering::Relaxed);
     if memory.is_null() {
         return;
     }
-    // SAFETY: the mapping is that long and begins with the text's length; one task at a time writes.
+    // SAFETY: the mapping is that long and begins with the text's length; one task at a time
+    // writes.
     unsafe {
         let length = memory.cast::<usize>().read_volatile();
         if START + length + text.len() <= BYTES {

@@ -1,11 +1,16 @@
-//! `cxlraid-differ`: random programs of system calls run on an array and on a plain directory, and no program may tell the difference.
+//! `cxlraid-differ`: random programs of system calls run on an array and on a plain directory, and
+//! no program may tell the difference.
 //!
-//! A seed makes a program ([`program`]): calls of the table ([`table`]) with good and bad arguments ([`draw`]), made by one process, its threads or its children ([`tasks`]). One process runs many
-//! programs, each in a child of its own ([`act`]), once on a plain directory and once with the library on an array whose prefix is the same path. Each call's result, what it stored and the tree that the program leaves are compared ([`run`]); then redundancy
-//! must fit. A program whose results differ is cut down to the steps that are needed. What may differ is listed, with the reason ([`allowed`]).
-//! What once differed is run first ([`known`]).
+//! A seed makes a program ([`program`]): calls of the table ([`table`]) with good and bad arguments
+//! ([`draw`]), made by one process, its threads or its children ([`tasks`]). One process runs many
+//! programs, each in a child of its own ([`act`]), once on a plain directory and once with the
+//! library on an array whose prefix is the same path. Each call's result, what it stored and the
+//! tree that the program leaves are compared ([`run`]); then redundancy must fit. A program whose
+//! results differ is cut down to the steps that are needed. What may differ is listed, with the
+//! reason ([`allowed`]). What once differed is run first ([`known`]).
 //!
-//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`stage::Janitor`]).
+//! Invariant: whatever happens to this process, what it started and made is ended and removed
+//! ([`stage::Janitor`]).
 
 mod act;
 mod actor;

@@ -1,4 +1,5 @@
-//! Loads and stores of single bytes in mapped memory, which may meet a signal: then the signal is the answer.
+//! Loads and stores of single bytes in mapped memory, which may meet a signal: then the signal is
+//! the answer.
 
 use std::{
     arch::global_asm,
@@ -33,7 +34,8 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static CODE: AtomicI32 = AtomicI32::new(0);
 static ADDRESS: AtomicI64 = AtomicI64::new(0);
 
-/// Makes this process note the signals of bad accesses. Signals of any other instruction end it as they would without this.
+/// Makes this process note the signals of bad accesses. Signals of any other instruction end it as
+/// they would without this.
 pub(crate) fn begin() -> io::Result<()> {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         // SAFETY: the handler touches nothing but atomics and the context that it is given.
@@ -101,14 +103,16 @@ pub(crate) fn privates() -> Vec<Range<i64>> {
 
 /// The byte at an address, or the signal.
 pub(crate) fn load(address: i64) -> Result<u8, String> {
-    // SAFETY: whatever the address is: a bad one is met by the handler, which goes on behind the instruction.
+    // SAFETY: whatever the address is: a bad one is met by the handler, which goes on behind the
+    // instruction.
     let byte = unsafe { cxlraid_differ_load(address as *const u8) };
     trouble(address).map_or(Ok(byte as u8), Err)
 }
 
 /// Stores a byte, unless a signal says that this cannot be.
 pub(crate) fn store(address: i64, value: u8) -> Result<(), String> {
-    // SAFETY: the address lies in the program's own part of the address space, or is bad, which the handler meets.
+    // SAFETY: the address lies in the program's own part of the address space, or is bad, which the
+    // handler meets.
     unsafe { cxlraid_differ_store(address as *mut u8, value) };
     trouble(address).map_or(Ok(()), Err)
 }

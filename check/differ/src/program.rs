@@ -1,10 +1,13 @@
-//! A program is a list of steps (system calls, changes of rights) that depends on its seed only. The same list is made on an array and on a
-//! plain directory; no step depends on what earlier calls have answered. Every draw that is added or moved changes the programs of all seeds,
-//! but those that are written by hand ([`known`]).
+//! A program is a list of steps (system calls, changes of rights) that depends on its seed only.
+//! The same list is made on an array and on a plain directory; no step depends on what earlier
+//! calls have answered. Every draw that is added or moved changes the programs of all seeds, but
+//! those that are written by hand ([`known`]).
 //!
-//! Most programs have one thread. In some the steps are handed from thread to thread, one at a time, so that their order is always the same.
-//! In others, runs of steps are made by children: by copies (fork), by children that share the memory (vfork, clone with CLONE_VM and
-//! CLONE_VFORK), or by new processes of this executable (posix_spawn). The parent waits for each child and goes on.
+//! Most programs have one thread. In some the steps are handed from thread to thread, one at a
+//! time, so that their order is always the same. In others, runs of steps are made by children: by
+//! copies (fork), by children that share the memory (vfork, clone with CLONE_VM and CLONE_VFORK),
+//! or by new processes of this executable (posix_spawn). The parent waits for each child and goes
+//! on.
 
 use crate::{
     calls::{Call, Kind, Reach},
@@ -26,7 +29,8 @@ pub(crate) enum Who {
     Program,
     /// Another one of its threads, from 1 on.
     Thread(u64),
-    /// A child: how it is started, and its number. Neighbouring steps with one number are made by one child.
+    /// A child: how it is started, and its number. Neighbouring steps with one number are made by
+    /// one child.
     Child(Child, u64),
 }
 
@@ -37,7 +41,8 @@ pub(crate) enum Child {
     Vfork,
     /// clone(2) with CLONE_VM, CLONE_VFORK and these flags.
     Clone(i32),
-    /// posix_spawn(3) of this executable with this file action; the new process makes the child's steps.
+    /// posix_spawn(3) of this executable with this file action; the new process makes the child's
+    /// steps.
     Spawn(Action),
 }
 
@@ -95,8 +100,9 @@ pub(crate) struct Program {
 #[derive(Clone, Copy)]
 struct Style {
     has_threads: bool,
-    /// Whether the program maps files. A program that does makes no calls by which a task leaves the descriptors of the others
-    /// ([`Reach::Alone`]): the library's thread, which follows stores to mappings, would stay with the old descriptors.
+    /// Whether the program maps files. A program that does makes no calls by which a task leaves
+    /// the descriptors of the others ([`Reach::Alone`]): the library's thread, which follows stores
+    /// to mappings, would stay with the old descriptors.
     maps: bool,
 }
 
@@ -109,7 +115,8 @@ pub(crate) fn only() -> &'static [String] {
     NAMES.get_or_init(|| env::var(ONLY).map_or_else(|_| Vec::new(), |names| names.split(',').map(str::to_owned).collect()))
 }
 
-/// Draws programs from these calls only, from here on. An error names the first one that the table does not have.
+/// Draws programs from these calls only, from here on. An error names the first one that the table
+/// does not have.
 pub(crate) fn draw_only(names: Vec<String>) -> Result<(), String> {
     match names.iter().find(|&name| CALLS.iter().all(|call| call.name != name)) {
         Some(name) => Err(format!("--only: {name}: no call of the table")),
@@ -117,18 +124,21 @@ pub(crate) fn draw_only(names: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// The program of a seed: the one that is written by hand, if there is one, else the one that is drawn.
+/// The program of a seed: the one that is written by hand, if there is one, else the one that is
+/// drawn.
 pub(crate) fn program(seed: u64) -> Program {
     known::program(seed).unwrap_or_else(|| drawn(seed))
 }
 
 fn drawn(seed: u64) -> Program {
     let mut drawer = Drawer::new(seed);
-    // 0 and 1: threads; 2 and 3: fork; 4: children that share the memory; 5: posix_spawn; others: one thread.
+    // 0 and 1: threads; 2 and 3: fork; 4: children that share the memory; 5: posix_spawn; others:
+    // one thread.
     let style = drawer.below(16);
     let (waits, is_deep) = (drawer.one_in(6), drawer.one_in(24));
-    // Programs of styles 4 and 5 do not change their rights. A process that is spawned attaches anew, and another user may not use this array;
-    // for children that share memory README.md tells of differences from the kernel.
+    // Programs of styles 4 and 5 do not change their rights. A process that is spawned attaches
+    // anew, and another user may not use this array; for children that share memory README.md tells
+    // of differences from the kernel.
     let may_change = !matches!(style, 4 | 5);
     // The first step that changes rights; there is none in most programs.
     let rights_at = if may_change && drawer.one_in(4) { drawer.below(STEP_COUNT) } else { STEP_COUNT };
@@ -163,7 +173,8 @@ fn drawn(seed: u64) -> Program {
     Program { steps, waits, is_deep }
 }
 
-/// Has a step that changes a mode leave everybody the right to search: docs/differ.md says what a process is refused that gives up rights below a directory which it may then not search.
+/// Has a step that changes a mode leave everybody the right to search: docs/differ.md says what a
+/// process is refused that gives up rights below a directory which it may then not search.
 fn leave_searchable(step: &mut Step) {
     let Deed::Call(call, arguments) = &mut step.deed else { return };
     if !call.name.contains("chmod") {
@@ -213,7 +224,8 @@ fn rights(drawer: &mut Drawer) -> Rights {
     ])
 }
 
-/// Draws one of the calls that this task of this program may make, by their weights, and its arguments.
+/// Draws one of the calls that this task of this program may make, by their weights, and its
+/// arguments.
 fn call(drawer: &mut Drawer, who: Who, style: Style) -> Deed {
     let shares_memory = matches!(who, Who::Child(Child::Vfork | Child::Clone(_), _));
     let may_be = |call: &&Call| match call.reach {

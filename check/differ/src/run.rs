@@ -1,4 +1,5 @@
-//! Batches of programs on both sides, their comparison, and the shortest program that still differs.
+//! Batches of programs on both sides, their comparison, and the shortest program that still
+//! differs.
 
 use crate::{
     act::{Orders, ROLE},
@@ -33,7 +34,8 @@ const NOT_CONTAINED: &str = "differ needs the right to mount, to keep its progra
 pub(crate) const SCRUB: &str = "scrub";
 /// The word that makes this program serve a mount of an array.
 pub(crate) const SERVE: &str = "serve";
-/// Programs that one process runs, at most: fewer in short runs, whose programs meet more arrays so.
+/// Programs that one process runs, at most: fewer in short runs, whose programs meet more arrays
+/// so.
 const BATCH: u64 = 200;
 const BATCH_OF_FEW: u64 = 50;
 /// How long a batch may take; it takes some seconds.
@@ -129,8 +131,10 @@ impl Ground {
         by_seed(&text)
     }
 
-    /// Whether programs differ because a busy machine interrupted a call before it was begun, on one side only: one answer is EINTR, or openat2(2) says EAGAIN because somebody renamed or mounted
-    /// something while the kernel came to `..`. The program run again gives on the plain directory what the array has given, or on the array what the plain directory gives.
+    /// Whether programs differ because a busy machine interrupted a call before it was begun, on
+    /// one side only: one answer is EINTR, or openat2(2) says EAGAIN because somebody renamed or
+    /// mounted something while the kernel came to `..`. The program run again gives on the plain
+    /// directory what the array has given, or on the array what the plain directory gives.
     fn is_interrupted(&self, shape: &Shape, seed: u64, found: &(String, String), array: &[String], steps: &[usize]) -> bool {
         let (interrupted, raced) = (format!(" = E{}", libc::EINTR), format!(" openat2 = E{}", libc::EAGAIN));
         let is_interruption = |line: &str| line.ends_with(&interrupted) || line.ends_with(&raced);
@@ -341,12 +345,14 @@ struct Side {
     shape: &'static Shape,
     complaints: Complaints,
     differing: Vec<Differing>,
-    /// Programs whose difference was an interrupted call, on either side, and was gone when they were run again.
+    /// Programs whose difference was an interrupted call, on either side, and was gone when they
+    /// were run again.
     interrupted: usize,
     time: Duration,
 }
 
-/// What two differing lines have in common with others: the call and both answers, without what the call stored.
+/// What two differing lines have in common with others: the call and both answers, without what the
+/// call stored.
 fn class((plain, array): &(String, String)) -> String {
     let answer = |line: &str| line.split(' ').skip(1).take(3).collect::<Vec<_>>().join(" ");
     format!("{} | {}", answer(plain), answer(array))

@@ -86,7 +86,8 @@ const fn alone(name: &'static str, number: c_long, weight: u64, shown: Shown, ki
     Call { name, number, kinds, shown, weight, reach: Reach::Alone }
 }
 
-/// A call on a socket, or one that may wait inside the library: a child that shares its parent's memory does not make it.
+/// A call on a socket, or one that may wait inside the library: a child that shares its parent's
+/// memory does not make it.
 const fn apart(name: &'static str, number: c_long, weight: u64, shown: Shown, kinds: &'static [Kind]) -> Call {
     Call { name, number, kinds, shown, weight, reach: Reach::OwnMemory }
 }
@@ -239,7 +240,8 @@ pub(crate) const CALLS: &[Call] = &[
     call("execveat", libc::SYS_execveat, 1, Shown::Bytes, &[Dir, Path, Fixed(0), Fixed(0), AT]),
     call("pidfd_getfd", libc::SYS_pidfd_getfd, 1, Shown::Bytes, &[Fd, Fd, Number(&[0, 0, 1])]),
     call("setns", libc::SYS_setns, 1, Shown::Bytes, &[Fd, Number(&[0, 0x2_0000, 0x4000_0000])]),
-    // The system call takes the lower half only; sharing less of a process' state that nobody shares changes nothing.
+    // The system call takes the lower half only; sharing less of a process' state that nobody
+    // shares changes nothing.
     alone("unshare", libc::SYS_unshare, 1, Shown::Bytes, &[Number(&[0, 0x200, 0x400, 0x600, 0x4_0000, 1])]),
     call(
         "rt_sigaction",
@@ -292,7 +294,8 @@ pub(crate) const CALLS: &[Call] = &[
     memory("store", STORE, 14, Shown::Nothing, &[At, Number(&[0, 1, 100, 4095])]),
 ];
 
-/// Served calls that no program is drawn with, and why. Every other served call must be in the table above.
+/// Served calls that no program is drawn with, and why. Every other served call must be in the
+/// table above.
 #[cfg(test)]
 pub(crate) const LEFT_OUT: &[(&str, &str)] = &[
     ("seccomp", "looked at alone, since a filter ends the program's other calls"),

@@ -1,4 +1,5 @@
-//! The threads and children that make a program's steps, one at a time and always in the program's order.
+//! The threads and children that make a program's steps, one at a time and always in the program's
+//! order.
 
 use crate::{
     act::ROLE_OF_CHILD,
@@ -18,7 +19,8 @@ use std::{
 };
 
 global_asm!(
-    // vfork(2) returns twice: a function that calls it must keep nothing below its frame. This one calls a function with an argument in the child, which does not come back.
+    // vfork(2) returns twice: a function that calls it must keep nothing below its frame. This one
+    // calls a function with an argument in the child, which does not come back.
     ".global cxlraid_differ_vfork",
     "cxlraid_differ_vfork:",
     "push rbx",
@@ -92,7 +94,8 @@ struct Task {
     deed: Deed,
 }
 
-// SAFETY: whoever has handed a task over does not touch the actor until the thread says that the step is over.
+// SAFETY: whoever has handed a task over does not touch the actor until the thread says that the
+// step is over.
 unsafe impl Send for Task {}
 
 struct Threads(Vec<(Sender<Task>, Receiver<()>)>);
@@ -162,7 +165,8 @@ fn child(actor: &mut Actor<'_>, kind: Child, work: Work<'_>) -> io::Result<()> {
     };
     let mut given = Given { actor, work, letter };
     let argument = (&raw mut given).cast::<c_void>();
-    // SAFETY: a fork child has a copy of everything; the parent of the others waits in the kernel until they end, as vfork(2) and CLONE_VFORK have it.
+    // SAFETY: a fork child has a copy of everything; the parent of the others waits in the kernel
+    // until they end, as vfork(2) and CLONE_VFORK have it.
     let child = unsafe {
         match kind {
             Child::Vfork => cxlraid_differ_vfork(as_child, argument),
@@ -181,7 +185,8 @@ fn child(actor: &mut Actor<'_>, kind: Child, work: Work<'_>) -> io::Result<()> {
 }
 
 extern "C" fn as_child(argument: *mut c_void) -> i32 {
-    // SAFETY: what the parent has made for this child, and does not touch until the child has ended.
+    // SAFETY: what the parent has made for this child, and does not touch until the child has
+    // ended.
     let given = unsafe { &mut *argument.cast::<Given<'_, '_, '_>>() };
     for &number in &given.work.numbers {
         step(given.actor, number, &given.work.program.steps[number].deed, given.letter);
@@ -200,7 +205,8 @@ fn spawn(actor: &Actor<'_>, action: Action, work: &Work<'_>) -> io::Result<()> {
     arguments.push(ptr::null_mut());
     let path = |path: &str| CString::new(path);
     let mut child = 0;
-    // SAFETY: the strings and lists end as they should and live until the child is started; the actions are initialised first and destroyed last.
+    // SAFETY: the strings and lists end as they should and live until the child is started; the
+    // actions are initialised first and destroyed last.
     let result = unsafe {
         unsafe extern "C" {
             static environ: *const *mut libc::c_char;

@@ -21,7 +21,8 @@ const FIRST: i32 = 3;
 /// The other end of the socket that every program is given, where its readers do not wait.
 const PEER: i32 = 22;
 
-/// Makes what every program finds, in the place of what the one before has left. `inside` is the directory under test, `outside` one on another file system.
+/// Makes what every program finds, in the place of what the one before has left. `inside` is the
+/// directory under test, `outside` one on another file system.
 pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
     clear(inside, outside)?;
     for directory in [inside, outside, inside.parent().unwrap_or(inside)] {
@@ -82,9 +83,11 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index / 3 + index / 256) as u8).collect()
 }
 
-/// Opens what every program has open from [`FIRST`] on. The working directory is the one under test.
+/// Opens what every program has open from [`FIRST`] on. The working directory is the one under
+/// test.
 ///
-/// Standard input and output become a file that has no name, on the other file system: what they were before is the machine's (/dev/null), and was opened where it may be changed.
+/// Standard input and output become a file that has no name, on the other file system: what they
+/// were before is the machine's (/dev/null), and was opened where it may be changed.
 ///
 /// Those who read from the pipe or the socket wait for bytes if `waits`.
 pub(crate) fn open(outside: &Path, waits: bool) -> io::Result<()> {

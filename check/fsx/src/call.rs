@@ -245,7 +245,8 @@ impl Mapping {
     pub(crate) fn copy(&self, count: usize) -> Vec<u8> {
         assert!(count <= self.bytes);
         let mut out = vec![0; count];
-        // SAFETY: mapped for `bytes`, and others may write to the file meanwhile: bytes, of which any value is one.
+        // SAFETY: mapped for `bytes`, and others may write to the file meanwhile: bytes, of which
+        // any value is one.
         unsafe { std::ptr::copy_nonoverlapping(self.start.cast(), out.as_mut_ptr(), count) };
         out
     }
@@ -258,7 +259,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Forks; the child runs `act`, which tells whether all was well, and ends without running anything of this process'. Returns its pid.
+/// Forks; the child runs `act`, which tells whether all was well, and ends without running anything
+/// of this process'. Returns its pid.
 pub(crate) fn fork(act: impl FnOnce() -> bool) -> Result<i32, i32> {
     // SAFETY: what the child does next was written for it: no locks of other threads are taken.
     match unsafe { libc::fork() } {

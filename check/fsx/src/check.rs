@@ -1,6 +1,7 @@
 //! Looks at an array from outside: redundancy, members' trees, contents; with a member missing too.
 //!
-//! Runs in a process of its own, without interception, on the crates the library is made of. The array is what the usual variables say.
+//! Runs in a process of its own, without interception, on the crates the library is made of. The
+//! array is what the usual variables say.
 
 use crate::expected::{self, File};
 use file::FileRef;

@@ -1,5 +1,5 @@
-//! The expected contents of files. The worker that knows them saves them in a file, and the checks that run later load
-//! them.
+//! The expected contents of files. The worker that knows them saves them in a file, and the checks
+//! that run later load them.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct File {
     pub(crate) path: PathBuf,
     pub(crate) size: u64,
-    /// The ranges whose contents are known, each with its offset and bytes. The rest is zeros or not known.
+    /// The ranges whose contents are known, each with its offset and bytes. The rest is zeros or
+    /// not known.
     pub(crate) extents: Vec<(u64, Vec<u8>)>,
 }
 

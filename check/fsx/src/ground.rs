@@ -1,4 +1,5 @@
-//! The directories of a case, its members among them, and the workers that are run on it. Removed when dropped.
+//! The directories of a case, its members among them, and the workers that are run on it. Removed
+//! when dropped.
 
 use crate::check::Wish;
 use crate::shape::Case;
@@ -74,7 +75,8 @@ impl Ground {
         self.root.join(format!("away{slot}"))
     }
 
-    /// This program in another role; it sees the array's variables, and the array itself if `intercepted`.
+    /// This program in another role; it sees the array's variables, and the array itself if
+    /// `intercepted`.
     pub(crate) fn role(&self, words: &[&str], intercepted: bool) -> io::Result<Command> {
         let mut command = Command::new(env::current_exe()?);
         let members: Vec<String> =

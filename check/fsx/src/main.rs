@@ -1,10 +1,13 @@
 //! `cxlraid-fsx`: random operations on files of arrays, against a model.
 //!
-//! The program runs itself in several roles. Without a role it makes arrays of every level in shared memory and runs workers on them
-//! through `LD_PRELOAD`; a worker does operations by plain calls of the C library ([`single`], [`crowd`], [`stores`]); `check` looks at the members
-//! from outside, without interception ([`mod@check`]). Faults stay within what the level promises, so every failure is a bug.
+//! The program runs itself in several roles. Without a role it makes arrays of every level in
+//! shared memory and runs workers on them through `LD_PRELOAD`; a worker does operations by plain
+//! calls of the C library ([`single`], [`crowd`], [`stores`]); `check` looks at the members from
+//! outside, without interception ([`mod@check`]). Faults stay within what the level promises, so
+//! every failure is a bug.
 //!
-//! Everything but the timing of threads and processes follows from a seed, which is printed at the start and with a failure.
+//! Everything but the timing of threads and processes follows from a seed, which is printed at the
+//! start and with a failure.
 
 mod call;
 mod check;

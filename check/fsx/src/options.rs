@@ -103,7 +103,8 @@ fn make_cases(levels: &[shape::Level], chunks: &[u64], modes: &[shape::Mode], sc
     cases
 }
 
-/// One case per level of the modes in which many work, which take longest, and one with a journal; all of the others.
+/// One case per level of the modes in which many work, which take longest, and one with a journal;
+/// all of the others.
 fn quick_cases(cases: &[Case], seed: u64) -> Vec<Case> {
     let mut rng = oracle::Rng::new(seed);
     let mut chosen = Vec::new();

@@ -43,7 +43,8 @@ pub(crate) enum Mode {
     Threads,
     /// Processes, of which some are killed.
     Processes,
-    /// Processes, of which some are killed. Every other one uses the array through a mount, without the library.
+    /// Processes, of which some are killed. Every other one uses the array through a mount, without
+    /// the library.
     Doors,
     /// Processes that store to one mapped file, of which some are killed.
     Stores,
@@ -96,7 +97,8 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Whether it makes sense: without chunks, and for a mount, one chunk size is enough, and a level without redundancy loses nothing.
+    /// Whether it makes sense: without chunks, and for a mount, one chunk size is enough, and a
+    /// level without redundancy loses nothing.
     pub(crate) fn is_sensible(&self) -> bool {
         let chunk = self.level.has_chunks || self.chunk == CHUNKS[CHUNKS.len() - 1];
         let mode = match self.mode {
@@ -107,7 +109,8 @@ impl Case {
         chunk && mode && (self.level.bears > 0 || self.scenario == Scenario::Healthy)
     }
 
-    /// Whether the case's mappings show members as far as that can be, which half of the cases do. Without that setting they would show copies, since the files are small.
+    /// Whether the case's mappings show members as far as that can be, which half of the cases do.
+    /// Without that setting they would show copies, since the files are small.
     pub(crate) fn maps_members(&self) -> bool {
         self.seed(0) & 1 == 0
     }

@@ -1,12 +1,13 @@
-//! A case in which two processes (workers) store at random into one mapped file while a third compares the file's
-//! redundancy, and workers are killed.
+//! A case in which two processes (workers) store at random into one mapped file while a third
+//! compares the file's redundancy, and workers are killed.
 //!
-//! The words of the file belong to the workers by turns. Each word holds its own index and how often its owner has
-//! stored to it. A board outside the array says how often the owner was about to store to the word and how often it has
-//! stored, so only few values are right for a word that is loaded or read. From time to time all workers call msync and
-//! rest. Then the redundancy must fit, which a process without the library checks. One worker has its mapping from its
-//! parent. A worker that is killed leaves stores that nobody has followed; the next process that comes must make them
-//! good.
+//! The words of the file belong to the workers by turns. Each word holds its own index and how
+//! often its owner has stored to it. A board outside the array says how often the owner was about
+//! to store to the word and how often it has stored, so only few values are right for a word that
+//! is loaded or read. From time to time all workers call msync and rest. Then the redundancy must
+//! fit, which a process without the library checks. One worker has its mapping from its parent. A
+//! worker that is killed leaves stores that nobody has followed; the next process that comes must
+//! make them good.
 
 use crate::call::{self, Fd, Mapping};
 use crate::check::{self, Wish};
@@ -80,8 +81,8 @@ pub(crate) fn role(words: &[String]) -> Result<(), String> {
     if ended == Ok(0) { Ok(()) } else { Err(format!("the child that stores ended: {ended:?}")) }
 }
 
-/// Compares the redundancy again and again. While workers store, the redundancy need not fit, but there must be no
-/// other complaint.
+/// Compares the redundancy again and again. While workers store, the redundancy need not fit, but
+/// there must be no other complaint.
 fn compare(board: &Board) -> Result<(), String> {
     while board.stop.load(SeqCst) == 0 {
         let wrong = check::check(&Wish { live: true, ..Wish::default() })?;
@@ -121,7 +122,8 @@ impl Worker {
         Ok(())
     }
 
-    /// A word of this worker, mostly on few pages, so that the same pages are stored to and followed at once.
+    /// A word of this worker, mostly on few pages, so that the same pages are stored to and
+    /// followed at once.
     fn own_word(&mut self) -> usize {
         let near = self.rng.below(8) * 5000 + self.rng.below(600);
         let any = if self.rng.one_in(4) { self.rng.below(WORD_COUNT as u64) } else { near };
@@ -138,8 +140,9 @@ impl Worker {
         self.board.stores[self.index].fetch_add(1, SeqCst);
     }
 
-    /// Checks the value `got` of a word. It must be the value after `committed` stores, which the board said before the
-    /// word was loaded, or after a later store that had begun when it was loaded.
+    /// Checks the value `got` of a word. It must be the value after `committed` stores, which the
+    /// board said before the word was loaded, or after a later store that had begun when it was
+    /// loaded.
     fn look(&self, index: usize, committed: u64, got: u64) -> Result<(), String> {
         let announced = self.board.announced[index].load(SeqCst);
         if (committed..=announced).any(|count| word(index, count) == got) {
@@ -173,7 +176,8 @@ impl Worker {
             .try_for_each(|(at, (bytes, committed))| self.look(first + at, committed, u64::from_le_bytes(*bytes)))
     }
 
-    /// Rests if the leader has called a rest: calls msync, says so on the board, and waits until the rest is over.
+    /// Rests if the leader has called a rest: calls msync, says so on the board, and waits until
+    /// the rest is over.
     fn rest(&self, map: &Mapping) -> Result<(), String> {
         let rest = self.board.rests.load(SeqCst);
         if rest == self.board.resumed.load(SeqCst) {
@@ -251,7 +255,8 @@ impl Leader<'_> {
         let mut rng = Rng::new(self.seed);
         for rest in 1..=REST_COUNT {
             self.until(crowd, || stores() >= operations * rest / REST_COUNT)?;
-            // Before every second rest one worker is killed, and the other rests with what the dead worker left.
+            // Before every second rest one worker is killed, and the other rests with what the dead
+            // worker left.
             let killed = rest.is_multiple_of(2).then(|| rng.below(WORKER_COUNT as u64) as usize);
             if let Some(index) = killed {
                 ground::end_group(&mut crowd[index]);
@@ -275,7 +280,8 @@ impl Leader<'_> {
         self.until_alive(crowd, &all, done)
     }
 
-    /// Waits until `done`. Fails if a process of the crowd whose index is in `alive` ends, or at the deadline.
+    /// Waits until `done`. Fails if a process of the crowd whose index is in `alive` ends, or at
+    /// the deadline.
     fn until_alive(&self, crowd: &mut [Child], alive: &[usize], done: impl Fn() -> bool) -> Result<(), String> {
         while !done() {
             for &index in alive {
@@ -292,8 +298,9 @@ impl Leader<'_> {
     }
 }
 
-/// Whether the case can be run with `scenario`. Stores through a mapping that nobody has followed are lost with a member, so
-/// no member's memory goes away in the middle of this case; [`crate::single`] has that, after an msync.
+/// Whether the case can be run with `scenario`. Stores through a mapping that nobody has followed
+/// are lost with a member, so no member's memory goes away in the middle of this case;
+/// [`crate::single`] has that, after an msync.
 pub(crate) fn bears(scenario: Scenario) -> bool {
     scenario != Scenario::Cut
 }

@@ -1,9 +1,12 @@
-//! Fuzzing with coverage (libFuzzer): bytes that others may have written are read, and what was read is judged.
+//! Fuzzing with coverage (libFuzzer): bytes that others may have written are read, and what was
+//! read is judged.
 //!
-//! One program; `CXLRAID_FUZZ_TARGET` names the target, its arguments are libFuzzer's. A target fails by a panic: overflows and out-of-range indices are such, and so are
-//! the assertions that what was accepted is written as it was read.
+//! One program; `CXLRAID_FUZZ_TARGET` names the target, its arguments are libFuzzer's. A target
+//! fails by a panic: overflows and out-of-range indices are such, and so are the assertions that
+//! what was accepted is written as it was read.
 //!
-//! Checksums would keep mutated bytes from everything behind them. So where the first byte of an input is odd the checksum is made right before the bytes are read.
+//! Checksums would keep mutated bytes from everything behind them. So where the first byte of an
+//! input is odd the checksum is made right before the bytes are read.
 #![no_main]
 
 mod resolution;

@@ -1,4 +1,5 @@
-//! What a path leads to: on an array and in a plain directory that looks the same, where the kernel says it.
+//! What a path leads to: on an array and in a plain directory that looks the same, where the kernel
+//! says it.
 //!
 //! A byte of the input stands for one component of the path; what it stands for, the tree has.
 
@@ -94,7 +95,8 @@ fn by_kernel(world: &World, path: &[u8], follow: bool) -> Result<Vec<u8>, OsErro
     Ok(host[world.plain.as_os_str().len()..].to_vec())
 }
 
-/// The first byte of the input says whether the last symlink is followed, the next how the path ends, each other is a component.
+/// The first byte of the input says whether the last symlink is followed, the next how the path
+/// ends, each other is a component.
 pub(super) fn resolution(input: &[u8]) {
     let &[follow, end, ref parts @ ..] = input else { return };
     let mut path = b"/data".to_vec();
@@ -115,11 +117,13 @@ pub(super) fn resolution(input: &[u8]) {
     let shown = units::Shown(&path);
     match (&ours, &kernels) {
         (Ok(Reached::Array(ours)), Ok(kernels)) => assert_eq!(ours, kernels, "{shown}"),
-        // The last component may be one that is not there. Outside the array `..` is taken by text, so what is not there may be on the way.
+        // The last component may be one that is not there. Outside the array `..` is taken by text,
+        // so what is not there may be on the way.
         (Ok(Reached::Array(ours)), Err(error)) => {
             assert!(leaves || !is_there(ours) && *error == OsError::NOENT, "{shown}: {error:?}");
         }
-        // The library hands paths outside the array to the kernel as they are, so it says nothing of them but that they are not below the prefix.
+        // The library hands paths outside the array to the kernel as they are, so it says nothing
+        // of them but that they are not below the prefix.
         (Ok(Reached::Host(_)), Ok(kernels)) => assert!(!world.names.owns(kernels), "{shown} leads into the array"),
         (Ok(Reached::Host(_)), Err(_)) => {}
         (Err(ours), Err(kernels)) => assert!(leaves || ours == kernels, "{shown}: {ours:?}, the kernel says {kernels:?}"),

@@ -1,8 +1,11 @@
-//! The runtime segment, any word of which another process may have changed: calls on files fail or do what they do to the array, but no process panics, is killed by a signal, runs without
-//! end or changes anything outside of the array.
+//! The runtime segment, any word of which another process may have changed: calls on files fail or
+//! do what they do to the array, but no process panics, is killed by a signal, runs without end or
+//! changes anything outside of the array.
 //!
-//! The input is a list of steps: a word is stored into the segment, or a call is made. Who stored a word cannot be undone in the process that read it, so each input runs in a child of its
-//! own, which hands its coverage back; the parent then makes the segment and the members what they were. A child may wait without end: whoever may write the segment may also hold a lock in it.
+//! The input is a list of steps: a word is stored into the segment, or a call is made. Who stored a
+//! word cannot be undone in the process that read it, so each input runs in a child of its own,
+//! which hands its coverage back; the parent then makes the segment and the members what they were.
+//! A child may wait without end: whoever may write the segment may also hold a lock in it.
 
 use array::{Array, Config, JournalPlace};
 use file::{FileRef, Files, Mapped};
@@ -28,11 +31,13 @@ const NAMES: [&str; 3] = ["f0", "f1", "f2"];
 const LIMIT_US: i64 = 500_000;
 /// How much of that it may compute.
 const COMPUTING_LIMIT_US: i64 = 400_000;
-/// How long files may become: who may write the segment may say that a file is long, and filling it takes the kernel its time.
+/// How long files may become: who may write the segment may say that a file is long, and filling it
+/// takes the kernel its time.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
 /// Steps of one input.
 const STEP_COUNT_MAX: usize = 64;
-/// A step waits for what others are to do if the byte that says who makes it is greater than this. Nobody does it here, so it takes as long as such a wait may.
+/// A step waits for what others are to do if the byte that says who makes it is greater than this.
+/// Nobody does it here, so it takes as long as such a wait may.
 const WAITING: u8 = 235;
 /// The exit status of a child that came to its end, and no other's.
 const ENDED: i32 = 42;
@@ -142,7 +147,8 @@ impl World {
             // SAFETY: the buffer is that long.
             unsafe { file.write_at(0, data.as_ptr(), data.len()) }.expect("a write");
         }
-        // In one array of the three a file is mapped. Changes of its length wait for a process that does not answer.
+        // In one array of the three a file is mapped. Changes of its length wait for a process that
+        // does not answer.
         let mapped = has_journal.then(|| Mapped::new(&world.open[0][1]).expect("a mapping"));
         mapped.iter().for_each(|mapped| mapped.cover(0, 16384).expect("pages of it"));
         world.segment = Image::new(PathBuf::from(array::runtime::segment_path(attached[0].array().uuid())));
@@ -320,7 +326,8 @@ mod coverage {
     use super::shared_memory;
     use std::sync::OnceLock;
 
-    /// Where they begin, and how many bytes they are. The linker knows it; a declaration of its symbols here would be another than the compiler's own.
+    /// Where they begin, and how many bytes they are. The linker knows it; a declaration of its
+    /// symbols here would be another than the compiler's own.
     fn counters() -> (*mut u8, usize) {
         let (start, stop): (*mut u8, *mut u8);
         // SAFETY: computes two addresses.
@@ -363,7 +370,8 @@ pub(super) fn segment(input: &[u8]) {
     let worlds = worlds();
     let world = &worlds[usize::from(*which) % worlds.len()];
     coverage::prepare();
-    // SAFETY: this process has one thread besides libFuzzer's, which holds no lock that the child needs.
+    // SAFETY: this process has one thread besides libFuzzer's, which holds no lock that the child
+    // needs.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no process: {}", std::io::Error::last_os_error());
     if child == 0 {

@@ -109,7 +109,8 @@ pub(super) fn lane(input: &[u8]) {
     }
 }
 
-/// The records of the table of changed files, what is there of a member that left or comes back, and a mark.
+/// The records of the table of changed files, what is there of a member that left or comes back,
+/// and a mark.
 pub(super) fn changed(input: &[u8]) {
     let [event, token, left_ns, first, second, rest] = words(input);
     let slot = rest as usize % (units::MEMBER_COUNT_MAX + 1);

@@ -1,10 +1,11 @@
-//! What the members of a file hold, by the definition of its level and nothing else: slow and obvious.
+//! What the members of a file hold, by the definition of its level and nothing else: slow and
+//! obvious.
 
 use layout::{Geometry, Place};
 use parity::{mul, q_coefficient};
 
-/// The bytes of each member for a file of these bytes; each `geometry.member_bytes(file.len())` long. Past the end of the file
-/// are zeros.
+/// The bytes of each member for a file of these bytes; each `geometry.member_bytes(file.len())`
+/// long. Past the end of the file are zeros.
 #[must_use]
 pub fn members_of(geometry: &Geometry, file: &[u8]) -> Vec<Vec<u8>> {
     let member_bytes = geometry.member_bytes(file.len() as u64) as usize;

@@ -1,5 +1,5 @@
-//! Media for the models: memory of a fixed length that is mapped wholly, in small windows or not at all; and unnamed files on
-//! tmpfs behind the real mapped medium.
+//! Media for the models: memory of a fixed length that is mapped wholly, in small windows or not at
+//! all; and unnamed files on tmpfs behind the real mapped medium.
 
 use dax::{Access, Backing, PersistenceDomain};
 use medium::{Medium, Span};

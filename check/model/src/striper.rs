@@ -37,7 +37,8 @@ pub struct StriperModel<M> {
 }
 
 impl<M: Medium> StriperModel<M> {
-    /// A file of `file_bytes` zeros on fresh members of `geometry.member_bytes(file_bytes)` zeros each.
+    /// A file of `file_bytes` zeros on fresh members of `geometry.member_bytes(file_bytes)` zeros
+    /// each.
     #[must_use]
     pub fn new(geometry: Geometry, members: Vec<Option<M>>, file_bytes: usize, seed: u64) -> Self {
         let (level, count, chunk) = (geometry.level(), geometry.member_count(), geometry.chunk().bytes());

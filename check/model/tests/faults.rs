@@ -1,4 +1,5 @@
-//! Memory that fails under the striper: a member's, the program's, and more members than the level bears.
+//! Memory that fails under the striper: a member's, the program's, and more members than the level
+//! bears.
 
 use array::{IoFault, Striper, absent};
 use cxlraid_model::{Face, Member, Memory, Rng, encoding, mapped_files};
@@ -103,7 +104,8 @@ fn a_member_that_faults_is_named_and_resync_mends_what_is_left() {
                 unsafe { degraded.read(0, back.as_mut_ptr(), back.len()) }.unwrap();
                 assert!(back == data, "RAID {level} without {slot}");
             }
-            // The member comes back as zeros; the data is written once more, and everything is right again.
+            // The member comes back as zeros; the data is written once more, and everything is
+            // right again.
             let bytes = geometry.member_bytes(FILE_BYTES as u64);
             members[slot].as_ref().unwrap().set_len(bytes).unwrap();
             // SAFETY: as above.
@@ -164,7 +166,8 @@ impl Medium for Unmapped {
     }
 }
 
-/// A file system that has been shut down refuses mappings, so it is met by read(2) and write(2) as well as by faults.
+/// A file system that has been shut down refuses mappings, so it is met by read(2) and write(2) as
+/// well as by faults.
 #[test]
 fn a_member_whose_calls_fail_is_named_and_lack_of_space_is_not_its_failure() {
     for level in Level::ALL {

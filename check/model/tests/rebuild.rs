@@ -1,4 +1,5 @@
-//! What members have lost is computed in place, byte for byte what they had, and nothing is stored to the others.
+//! What members have lost is computed in place, byte for byte what they had, and nothing is stored
+//! to the others.
 
 use array::{IoFault, Striper};
 use cxlraid_model::{Face, Memory, Rng, mapped_files};

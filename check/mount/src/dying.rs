@@ -1,4 +1,5 @@
-//! A member that dies under load: programs on both doors work on files all the while, and none is answered anything wrong.
+//! A member that dies under load: programs on both doors work on files all the while, and none is
+//! answered anything wrong.
 
 use crate::{
     Options,
@@ -14,7 +15,8 @@ enum Way {
     Away,
     /// All of its files are removed.
     Removed,
-    /// All of its files are cut to nothing, as memory that is lost: loads and stores end with SIGBUS.
+    /// All of its files are cut to nothing, as memory that is lost: loads and stores end with
+    /// SIGBUS.
     Cut,
     /// Its file system is shut down: every call fails (EIO).
     Shut,
@@ -112,7 +114,8 @@ fn die(options: &Options, programs: &Programs, way: Way, slot: usize) -> Result<
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
-/// Does something to every file below a directory. What programs have removed meanwhile is left out.
+/// Does something to every file below a directory. What programs have removed meanwhile is left
+/// out.
 fn each_file(directory: &Path, act: &impl Fn(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
     let unless_gone = |result: std::io::Result<()>| match result {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -23,8 +23,8 @@ pub(crate) struct Ground<'a> {
     options: &'a Options,
     programs: &'a Programs,
     home: tempfile::TempDir,
-    /// The array's name. No other run has the same: the command finds mounts by the names of their arrays, so one that a
-    /// killed run has left would otherwise count as this run's.
+    /// The array's name. No other run has the same: the command finds mounts by the names of their
+    /// arrays, so one that a killed run has left would otherwise count as this run's.
     name: String,
     serving: Option<Child>,
     /// File systems of single members.
@@ -169,7 +169,8 @@ impl<'a> Ground<'a> {
         if buffer[..bytes] == *expected.as_bytes() { Ok(()) } else { Err(format!("not {expected} but other words")) }
     }
 
-    /// What /proc says of each thread of the process that serves the mount, in its line of this name.
+    /// What /proc says of each thread of the process that serves the mount, in its line of this
+    /// name.
     pub(crate) fn status_of_serving(&self, name: &str) -> Result<Vec<String>, String> {
         let tasks = format!("/proc/{}/task", self.serving.as_ref().map_or(0, Child::id));
         let mut found = Vec::new();
@@ -234,7 +235,8 @@ impl<'a> Ground<'a> {
         Peer::start(self.running(&program), &self.data())
     }
 
-    /// Members hold what they must when nobody uses the array, and nothing of it is left in shared memory.
+    /// Members hold what they must when nobody uses the array, and nothing of it is left in shared
+    /// memory.
     pub(crate) fn conclude(&self) -> Result<(), String> {
         self.good(&["scrub", self.name()]).map(|_| ())?;
         wait(|| self.good(&["stop", self.name()]).is_ok()).map_err(|error| format!("stop: {error}"))

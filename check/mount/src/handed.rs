@@ -1,5 +1,5 @@
-//! Programs that the library cannot reach, executed by programs that it serves: what they inherit is the mount's, and
-//! all is as in a plain directory.
+//! Programs that the library cannot reach, executed by programs that it serves: what they inherit
+//! is the mount's, and all is as in a plain directory.
 
 use crate::{Options, ground::Ground, peer::Programs};
 use std::{
@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// `$S` is a static program, `$B` a file that looks like one and cannot be executed. Runs in a directory of its own.
+/// `$S` is a static program, `$B` a file that looks like one and cannot be executed. Runs in a
+/// directory of its own.
 const SCRIPT: &str = r#"
 { echo before; $S w1; echo after; $S w1; echo end; } >out; cat out
 { $S r0; read -r line; echo "<$line>"; $S r0; } <out
@@ -80,8 +81,9 @@ os.execv(s, [s, "p", "w%d" % fd, "mlast"])' "$S" "$B"
 cat kept; find . -type d | sort
 "#;
 
-/// Static programs of other makes: each prints the directory that it is in, and makes `by-NAME` there. The name, the source's and the compiler's words; the
-/// program's path comes behind the last one.
+/// Static programs of other makes: each prints the directory that it is in, and makes `by-NAME`
+/// there. The name, the source's and the compiler's words; the program's path comes behind the last
+/// one.
 const MAKES: [(&str, &str, &str, &[&str]); 3] = [
     ("musl", C, "c", &["musl-gcc", "-static", "-o"]),
     ("musl-shared", C, "c", &["musl-gcc", "-o"]),
@@ -122,7 +124,8 @@ fn compare(ground: &Ground<'_>, tools: &Tools, script: &str) -> Result<(), Strin
     let text = |output: Output, directory: &Path| {
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said).replace(&directory.display().to_string(), "@");
-        // In a program that is linked with musl and not statically, the library says that it stands aside. A file that the process has locked is not handed over.
+        // In a program that is linked with musl and not statically, the library says that it stands
+        // aside. A file that the process has locked is not handed over.
         let is_expected = |line: &str| {
             line.starts_with("cxlraid: this program is linked with another C library")
                 || line.contains("/bad: is not an x86-64 program and runs without cxlraid: 1 open file")
@@ -184,7 +187,8 @@ pub(crate) fn makes(options: &Options, programs: &Programs) -> Result<(), String
         }
     }
     tools.fixed.clone_from(&programs.handed);
-    // The copy belongs to nobody, as whom it runs. Directories on the way to the array may be searched by all.
+    // The copy belongs to nobody, as whom it runs. Directories on the way to the array may be
+    // searched by all.
     let gains = format!(
         "cp \"$S\" '{0}/gains'; chown 65534 '{0}/gains'; chmod 4755 '{0}/gains'; mkdir -p open; chmod 777 open; cd open; exec 4>../of-root; '{0}/gains' p w4 mtheirs; stat -c %u theirs; cat ../of-root",
         ground.path("").display()
@@ -198,8 +202,9 @@ pub(crate) fn makes(options: &Options, programs: &Programs) -> Result<(), String
     ground.conclude()
 }
 
-/// Other threads, and handlers of signals, use what a program inherits until the moment of the exec: nothing is written to a wrong place or lost, and an exec
-/// that fails leaves everything as it was, with a mount and without one.
+/// Other threads, and handlers of signals, use what a program inherits until the moment of the
+/// exec: nothing is written to a wrong place or lost, and an exec that fails leaves everything as
+/// it was, with a mount and without one.
 pub(crate) fn raced(options: &Options, programs: &Programs) -> Result<(), String> {
     let mut ground = Ground::new(options, programs, "5", 3)?;
     let tools = tools(&ground, programs)?;
@@ -226,15 +231,17 @@ pub(crate) fn raced(options: &Options, programs: &Programs) -> Result<(), String
     ground.conclude()
 }
 
-/// An exec ends threads in the middle of a write, whose locks nobody waits for afterwards: neither the program that is executed, by way of the mount, nor a program of
-/// the library while the other one runs.
+/// An exec ends threads in the middle of a write, whose locks nobody waits for afterwards: neither
+/// the program that is executed, by way of the mount, nor a program of the library while the other
+/// one runs.
 pub(crate) fn locks(options: &Options, programs: &Programs) -> Result<(), String> {
     for (level, member_count) in [("5", 3), ("1", 2)] {
         let mut ground = Ground::new(options, programs, level, member_count)?;
         let tools = tools(&ground, programs)?;
         let leave = |ground: &Ground<'_>, what: &str, count: u32| {
             let (raced, fixed) = (programs.raced.display(), tools.fixed.display());
-            // A static program that waits for the mount cannot be killed, and would hold a pipe open.
+            // A static program that waits for the mount cannot be killed, and would hold a pipe
+            // open.
             let said = ground.path("said");
             let script = format!("exec timeout -s KILL 60 '{raced}' {what} '{fixed}' none {count} >'{}'", said.display());
             let output = run(ground, &tools, &ground.data(), &script, true)?;
@@ -268,7 +275,8 @@ for index in range(64):
     children.append(child)
 print(sum(os.waitpid(child, 0)[1] == 0 for child in children), "answers")'"#;
 
-/// A mount whose process has died, or answers nothing, counts as none: files are closed, with a line, and nobody waits for long.
+/// A mount whose process has died, or answers nothing, counts as none: files are closed, with a
+/// line, and nobody waits for long.
 pub(crate) fn silent(options: &Options, programs: &Programs) -> Result<(), String> {
     const CLOSED: &str = "runs without cxlraid: 1 open file of the array is closed for it, and it starts in";
     let mut ground = Ground::new(options, programs, "5", 3)?;
@@ -294,7 +302,8 @@ pub(crate) fn silent(options: &Options, programs: &Programs) -> Result<(), Strin
         }
     };
     expect("mounted", &ground, 20, false)?;
-    // The process that serves the mount asks itself nothing, however many ask it about its own files.
+    // The process that serves the mount asks itself nothing, however many ask it about its own
+    // files.
     let begun = Instant::now();
     let asked = run(&ground, &tools, &ground.mounted(), ASKING, false)?;
     if asked.stdout != b"64 answers\n" || begun.elapsed() > Duration::from_secs(20) {

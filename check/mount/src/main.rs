@@ -1,9 +1,10 @@
 //! `cxlraid-mount-check`: programs on both doors of an array at once.
 //!
-//! A static program uses the array through a mount, and the same program, linked dynamically, is served by the library.
-//! Each scene is a list of calls of both, one after the other, with what each must give: what one has done when its call
-//! returns, the other must see in its next call. In between a member is lost, or the process that serves the mount is
-//! killed. In the end members must hold what they must, and nothing is left in shared memory.
+//! A static program uses the array through a mount, and the same program, linked dynamically, is
+//! served by the library. Each scene is a list of calls of both, one after the other, with what
+//! each must give: what one has done when its call returns, the other must see in its next call. In
+//! between a member is lost, or the process that serves the mount is killed. In the end members
+//! must hold what they must, and nothing is left in shared memory.
 
 mod dying;
 mod ground;

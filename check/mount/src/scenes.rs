@@ -39,8 +39,9 @@ pub(crate) const ALL: [(&str, Scene); 26] = [
     ("locks-of-threads", handed::locks),
 ];
 
-/// A scene that fails now and then (one run of fifty), and runs only where it is named: while somebody removes all files of the lowest
-/// member by hand, linkat(2) through the mount may be answered ENOENT, without a request that the mount has answered so.
+/// A scene that fails now and then (one run of fifty), and runs only where it is named: while
+/// somebody removes all files of the lowest member by hand, linkat(2) through the mount may be
+/// answered ENOENT, without a request that the mount has answered so.
 pub(crate) const UNSOLVED: &str = "member-removed";
 
 /// On which door a call is made.
@@ -214,8 +215,9 @@ fn attributes(options: &Options, programs: &Programs) -> Result<(), String> {
     )
 }
 
-/// What somebody who may write a file and does not own it changes of it takes its set-ID bits away, as on any file system; root's
-/// changes do not. And the process that serves the mount has not all rights.
+/// What somebody who may write a file and does not own it changes of it takes its set-ID bits away,
+/// as on any file system; root's changes do not. And the process that serves the mount has not all
+/// rights.
 fn set_id(options: &Options, programs: &Programs) -> Result<(), String> {
     const CAP_SYS_RESOURCE: u64 = 1 << 24;
     const CAP_SYS_MODULE: u64 = 1 << 16;
@@ -235,7 +237,8 @@ fn set_id(options: &Options, programs: &Programs) -> Result<(), String> {
     doors.play(&[(L, "o 0 @/file wc", "0"), (L, "w 0 0 program", "7")])?;
     let setting = (L, "b @/file 6777", "0");
     let set = (M, "s @/file", "106777 7");
-    // A write, truncations by name and by descriptor, space, an opening that truncates; each by the other user.
+    // A write, truncations by name and by descriptor, space, an opening that truncates; each by the
+    // other user.
     let changes = [
         (vec![("o 0 file w", "0"), ("w 0 0 program", "7")], "100777 7"),
         (vec![("e file 7", "0")], "100777 7"),
@@ -402,7 +405,8 @@ fn mappings(options: &Options, programs: &Programs) -> Result<(), String> {
             (M, "o 0 @/file w", "0"),
             (M, "M 0 100000", "0"),
             (M, "V 0 0 8", "abcdefgh"),
-            // What was stored is the array's when msync(2) returns, and what is written through the mount the mapping shows at once.
+            // What was stored is the array's when msync(2) returns, and what is written through the
+            // mount the mapping shows at once.
             (M, "S 0 2 XY", "0"),
             (L, "r 0 0 8", "abXYefgh"),
             (M, "w 0 0 12", "2"),
@@ -423,7 +427,8 @@ fn mappings(options: &Options, programs: &Programs) -> Result<(), String> {
     )
 }
 
-/// Eight processes append to one file, four on each door: no record is lost or torn, and each one's are in order.
+/// Eight processes append to one file, four on each door: no record is lost or torn, and each one's
+/// are in order.
 fn appends(options: &Options, programs: &Programs) -> Result<(), String> {
     const COUNT: usize = 300;
     let mut ground = Ground::new(options, programs, "5", 3)?;
@@ -461,7 +466,8 @@ fn appends(options: &Options, programs: &Programs) -> Result<(), String> {
     ground.conclude()
 }
 
-/// A database with a rollback journal that is used on both doors at once: its locks, and what it finds in the file afterwards.
+/// A database with a rollback journal that is used on both doors at once: its locks, and what it
+/// finds in the file afterwards.
 fn sqlite(options: &Options, programs: &Programs) -> Result<(), String> {
     const COUNT: usize = 40;
     let mut ground = Ground::new(options, programs, "5", 3)?;
@@ -501,8 +507,9 @@ fn sqlite(options: &Options, programs: &Programs) -> Result<(), String> {
     ground.conclude()
 }
 
-/// The member that answers is lost while both doors are in use: what is open goes on, and so do directories.
-/// What the other door renames while the lowest member is lost is still what it was to the mount, and what takes its name is not.
+/// The member that answers is lost while both doors are in use: what is open goes on, and so do
+/// directories. What the other door renames while the lowest member is lost is still what it was to
+/// the mount, and what takes its name is not.
 fn renamed_in_a_loss(options: &Options, programs: &Programs) -> Result<(), String> {
     let mut ground = Ground::new(options, programs, "5", 3)?;
     ground.mount()?;
@@ -566,7 +573,8 @@ fn loss(options: &Options, programs: &Programs) -> Result<(), String> {
     wait(|| ground.good(&["stop", ground.name()]).is_ok())
 }
 
-/// The process that serves the mount is killed: the library's programs go on, and the array can be mounted again.
+/// The process that serves the mount is killed: the library's programs go on, and the array can be
+/// mounted again.
 fn killed(options: &Options, programs: &Programs) -> Result<(), String> {
     let mut ground = Ground::new(options, programs, "1", 2)?;
     ground.mount()?;

@@ -9,7 +9,8 @@ use stage::report::{Complaints, with_output};
 
 /// What this mistake is called.
 pub(crate) const BEYOND: &str = "beyond";
-/// The damages that are done, one to each of the members. A member with any of them cannot pass for one that works.
+/// The damages that are done, one to each of the members. A member with any of them cannot pass for
+/// one that works.
 const WAYS: [&str; 12] = [
     "member Gone",
     "member EmptyDirectory",
@@ -28,8 +29,8 @@ const WAYS: [&str; 12] = [
 const DRAWS: u32 = 2000;
 
 impl Case<'_> {
-    /// One member more is damaged than the array bears. A start is refused, names such a member, and changes nothing on any
-    /// member; when the damages are taken back everything is there.
+    /// One member more is damaged than the array bears. A start is refused, names such a member,
+    /// and changes nothing on any member; when the damages are taken back everything is there.
     pub(crate) fn damaged_beyond(
         &self,
         rng: &mut Rng,
@@ -89,8 +90,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Tells whether a start can know that there is an array: it is told the UUID, or a superblock is left. Else a start makes a
-    /// new array on empty directories, as README says.
+    /// Tells whether a start can know that there is an array: it is told the UUID, or a superblock
+    /// is left. Else a start makes a new array on empty directories, as README says.
     fn is_array_known(&self, damages: &[Damage]) -> bool {
         self.knows_uuid() || self.shape.member_count > damages.len() || damages.iter().any(|damage| damage.is_of_table())
     }

@@ -123,7 +123,8 @@ pub(crate) struct Case<'a> {
     /// The same, below a member.
     prefix: PathBuf,
     pub(crate) members: Vec<PathBuf>,
-    /// Tells whether programs get the array's UUID once there is one, as programs of a named array do.
+    /// Tells whether programs get the array's UUID once there is one, as programs of a named array
+    /// do.
     is_named: bool,
     uuid: OnceLock<String>,
     /// Whether programs run as root, or as a user without rights who owns the members.
@@ -343,8 +344,9 @@ impl<'a> Case<'a> {
             }
         }
         let of_files = damages.iter().any(|damage| !damage.is_of_member());
-        // A single file that is put back after changes would be an older one, which nothing tells without checksums.
-        // A call that changes an exchanged name before any has opened the file may answer EIO (README, Limits): none is made.
+        // A single file that is put back after changes would be an older one, which nothing tells
+        // without checksums. A call that changes an exchanged name before any has opened the file
+        // may answer EIO (README, Limits): none is made.
         let (changes, goes_back) = if damages.iter().any(Damage::is_exchange) {
             (false, true)
         } else if of_files {
@@ -372,8 +374,9 @@ impl<'a> Case<'a> {
         self.brought_back(&mut rng, &damages, complaints)
     }
 
-    /// Brings back the members that are out, as `cxlraid re-add` does: each keeps the files that it is proven to have whole. A member that is still damaged may be refused. Afterwards everything is read, also without one more
-    /// member, and redundancy fits.
+    /// Brings back the members that are out, as `cxlraid re-add` does: each keeps the files that it
+    /// is proven to have whole. A member that is still damaged may be refused. Afterwards
+    /// everything is read, also without one more member, and redundancy fits.
     fn brought_back(&self, rng: &mut Rng, damages: &[Damage], complaints: &mut Complaints) -> Result<(), String> {
         if !complaints.is_empty() || damages.iter().any(Damage::is_full) || rng.one_in(4) {
             return Ok(());
@@ -396,8 +399,9 @@ impl<'a> Case<'a> {
         self.look_without_one_more(rng, damages, complaints)
     }
 
-    /// Reads everything while one member without damage is away, which may be one more than the level bears. That may be
-    /// refused, and it must not cost what can be read when the member is back.
+    /// Reads everything while one member without damage is away, which may be one more than the
+    /// level bears. That may be refused, and it must not cost what can be read when the member is
+    /// back.
     fn look_without_one_more(&self, rng: &mut Rng, damages: &[Damage], complaints: &mut Complaints) -> Result<(), String> {
         let first = rng.below(self.members.len() as u64) as usize;
         let mut slots = (0..self.members.len()).map(|slot| (first + slot) % self.members.len());
@@ -410,7 +414,8 @@ impl<'a> Case<'a> {
         // A member that is the lowest now decides with its modes.
         let is_closed = damages.iter().any(Damage::is_closed) && output.stdout.contains("errno 13");
         let is_refused = !output.succeeded() && (is_closed || output.stdout.contains("errno 5"));
-        // If every member that is left was damaged, none of them contradicts a symlink or a pipe in a file's place.
+        // If every member that is left was damaged, none of them contradicts a symlink or a pipe in
+        // a file's place.
         let nobody_contradicts =
             (0..self.members.len()).all(|other| other == slot || damages.iter().any(|damage| damage.slot == other));
         let is_of_names = nobody_contradicts && damages.iter().any(Damage::is_of_a_name);
@@ -530,7 +535,8 @@ impl<'a> Case<'a> {
         Ok(damages)
     }
 
-    /// Looks at the array, reads it, changes it, and reads it again. Whether nothing wrong was read.
+    /// Looks at the array, reads it, changes it, and reads it again. Whether nothing wrong was
+    /// read.
     fn used(
         &self,
         damages: &[Damage],
@@ -623,7 +629,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether a name that was moved out of its member is one of several of its file: the member's file system counts it on.
+    /// Whether a name that was moved out of its member is one of several of its file: the member's
+    /// file system counts it on.
     fn keeps_a_name(&self) -> bool {
         let kept = fs::read_dir(self.place("aside")).into_iter().flatten().flatten();
         kept.filter_map(|entry| entry.metadata().ok()).any(|metadata| metadata.is_file() && metadata.nlink() > 1)
@@ -669,8 +676,9 @@ impl<'a> Case<'a> {
         Start::Refused(output.notices)
     }
 
-    /// Checks that each line of a start that worked names a member that was damaged, and that a line about a member that is not
-    /// used says why, and what can be done. `damages` is empty if nothing is known of them any more.
+    /// Checks that each line of a start that worked names a member that was damaged, and that a
+    /// line about a member that is not used says why, and what can be done. `damages` is empty if
+    /// nothing is known of them any more.
     fn check_words(&self, notices: &[String], damages: &[Damage], when: &str, complaints: &mut Complaints) {
         let mut complain = |what: &str, line: &str| complaints.push(format!("{when}: {what}\n{line}"));
         for line in notices {
@@ -714,11 +722,13 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The files of members without damage, as they lie there, with their modes, owners, times and attributes.
+    /// The files of members without damage, as they lie there, with their modes, owners, times and
+    /// attributes.
     pub(crate) fn undamaged(&self, damages: &[Damage]) -> Vec<String> {
         let is_whole = |slot: &usize| damages.iter().all(|damage| damage.slot != *slot && !damage.is_of_two());
         let slots = (0..self.members.len()).filter(is_whole);
-        // Of a file that was changed while a member is out nobody can tell whether its last user came to an end: what is mended is new then.
+        // Of a file that was changed while a member is out nobody can tell whether its last user
+        // came to an end: what is mended is new then.
         let timed = !damages.iter().any(Damage::is_of_member);
         slots.flat_map(|slot| described(&self.members[slot], timed, &|name| name != META)).collect()
     }
@@ -750,8 +760,9 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Whether an array's list is the plain directory's. Until the lost name of a file is met by a call that opens it, the member
-/// that has lost it may tell of one name fewer, and of the length of the file that has the name there (README, Limits).
+/// Whether an array's list is the plain directory's. Until the lost name of a file is met by a call
+/// that opens it, the member that has lost it may tell of one name fewer, and of the length of the
+/// file that has the name there (README, Limits).
 fn is_same_list(found: &str, expected: &str, damages: &[Damage]) -> bool {
     let is_same = |words: &[usize]| without_words(found, words).eq(without_words(expected, words));
     found == expected
@@ -759,7 +770,8 @@ fn is_same_list(found: &str, expected: &str, damages: &[Damage]) -> bool {
         || damages.iter().any(Damage::is_exchange) && is_same(&[LENGTH_WORD, NAMES_WORD])
 }
 
-/// The first lines of the expected list that were not found, and the first that were found in their place.
+/// The first lines of the expected list that were not found, and the first that were found in their
+/// place.
 fn differences(found: &str, expected: &str) -> (String, String) {
     let differs =
         |one: &str, other: &str| one.lines().filter(|line| !other.contains(line)).take(4).collect::<Vec<_>>().join("\n");

@@ -31,7 +31,8 @@ pub(crate) enum OnFile {
     MadeDirectory,
     MadePipe,
     MadeSymlink,
-    /// Another file lies there, as an editor or rsync leaves it: with the same bytes and nothing else,
+    /// Another file lies there, as an editor or rsync leaves it: with the same bytes and nothing
+    /// else,
     ReplacedByPlain,
     /// an older copy of it, with its attributes,
     ReplacedByOlder,
@@ -112,9 +113,11 @@ const ON_MEMBERS: [OnMember; 11] = [
     OnMember::Copied,
     OnMember::Locked,
 ];
-/// What can be done to a member that is a file system of its own. Its files are changed in place only.
+/// What can be done to a member that is a file system of its own. Its files are changed in place
+/// only.
 const ON_MOUNTED: [OnMember; 3] = [OnMember::ReadOnly, OnMember::Unmounted, OnMember::Full];
-/// What can be done to a file of a member that is a file system of its own: nothing that a file leaves it for.
+/// What can be done to a file of a member that is a file system of its own: nothing that a file
+/// leaves it for.
 const IN_PLACE: [OnFile; 11] = [
     OnFile::CutToNothing,
     OnFile::CutInHalf,
@@ -145,7 +148,8 @@ const ON_JOURNALS: [OnFile; 10] = [
 const FOREIGN_JOURNAL: &str = "journal OfAnotherArray";
 /// How damages of such a journal are named.
 const JOURNAL_FILE: &str = "journal-file";
-/// The name of the damage that puts a copy in a member's place which was made while programs used the array.
+/// The name of the damage that puts a copy in a member's place which was made while programs used
+/// the array.
 pub(crate) const COPIED_IN_USE: &str = "member CopiedInUse";
 /// The name of the damage that closes a file, or the directory that it is in, to its owner.
 const FILE_LOCKED: &str = "file Locked";
@@ -292,7 +296,8 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -aT {} {}: {status}", from.display(), to.display()))) }
 }
 
-/// Draws a damage and does it. None if it would not be one, or none of `only`. `is_whole`: every member is in use so far.
+/// Draws a damage and does it. None if it would not be one, or none of `only`. `is_whole`: every
+/// member is in use so far.
 pub(crate) fn damage(
     rng: &mut Rng,
     sources: &Sources<'_>,
@@ -301,8 +306,9 @@ pub(crate) fn damage(
     is_whole: bool,
 ) -> io::Result<Option<Damage>> {
     let (what, target) = drawn(rng, sources, slot)?;
-    // A name of exchanged files answers EIO where no two members agree whose it is, and where a user without rights may have made
-    // the difference (docs/names.md, Names that the lowest member has lost). A second damage could leave no two that agree.
+    // A name of exchanged files answers EIO where no two members agree whose it is, and where a
+    // user without rights may have made the difference (docs/names.md, Names that the lowest member
+    // has lost). A second damage could leave no two that agree.
     if what == EXCHANGED && (sources.whole_min < 2 || !is_whole || !sources.as_root) {
         return Ok(None);
     }
@@ -310,12 +316,14 @@ pub(crate) fn damage(
     if what == FILE_LOCKED && (slot == 0 || !is_whole || sources.bears > 1) {
         return Ok(None);
     }
-    // A closed file is opened to its owner only if the tables of backing files prove it (docs/names.md, Modes that later members have of
-    // their own). Another damage could leave a table that proves nothing.
+    // A closed file is opened to its owner only if the tables of backing files prove it
+    // (docs/names.md, Modes that later members have of their own). Another damage could leave a
+    // table that proves nothing.
     if what == CLOSED && !is_whole {
         return Ok(None);
     }
-    // What another member lacks is computed from mappings, and a tmpfs without room has no page for a hole that is loaded from (README, Limits).
+    // What another member lacks is computed from mappings, and a tmpfs without room has no page for
+    // a hole that is loaded from (README, Limits).
     if what == FULL && !is_whole {
         return Ok(None);
     }
@@ -379,7 +387,8 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
         sources.members.iter().any(|member| fs::metadata(member.join(path)).is_ok_and(|other| other.len() > content.len() as u64))
     };
     if how == OnFile::Grown && was_cut() {
-        // A file that is cut and then made as long as before holds other bytes, and nothing shows it.
+        // A file that is cut and then made as long as before holds other bytes, and nothing shows
+        // it.
         return Ok(None);
     }
     let mut changed = content.clone();
@@ -417,7 +426,8 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
         // Done above.
         OnFile::Locked | OnFile::Exchanged => return Ok(None),
         OnFile::CutToNothing => changed.clear(),
-        // A program that has the file open does not notice a cut within a page: the bytes between the cut and the end of the page read as zeros (README, limits).
+        // A program that has the file open does not notice a cut within a page: the bytes between
+        // the cut and the end of the page read as zeros (README, limits).
         OnFile::CutInHalf => {
             let half = content.len() / 2;
             changed.truncate(if sources.in_use { half - half % PAGE_BYTES } else { half });
@@ -547,8 +557,8 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
 }
 
 impl Damage {
-    /// Whether nobody but the operator can say what is right, so that a start may refuse. `knows_uuid`: the start is told the
-    /// array's UUID, as the file of a named array tells it.
+    /// Whether nobody but the operator can say what is right, so that a start may refuse.
+    /// `knows_uuid`: the start is told the array's UUID, as the file of a named array tells it.
     pub(crate) fn may_be_refused(&self, knows_uuid: bool) -> bool {
         // Two members of the same slot.
         ["member CopyOfAnother", "superblock OfAnotherMember"].contains(&self.what.as_str())
@@ -589,7 +599,8 @@ impl Damage {
         self.what == FULL
     }
 
-    /// Whether single names of a member were taken away or replaced: who uses them finds that out, and no start looks at all names.
+    /// Whether single names of a member were taken away or replaced: who uses them finds that out,
+    /// and no start looks at all names.
     pub(crate) fn is_of_a_name(&self) -> bool {
         self.what == "file Deleted"
             || self.is_exchange()
@@ -607,7 +618,8 @@ impl Damage {
         self.what == EXCHANGED
     }
 
-    /// Whether a name on a member may be another than the others' until somebody uses it: nothing reads all names yet.
+    /// Whether a name on a member may be another than the others' until somebody uses it: nothing
+    /// reads all names yet.
     pub(crate) fn leaves_names_apart(&self) -> bool {
         self.what == "member PrefixEmptied" || self.is_of_a_name()
     }
@@ -617,8 +629,9 @@ impl Damage {
         TABLES[1..].iter().any(|name| self.what.split(' ').next() == Some(name))
     }
 
-    /// Tells whether `cxlraid rebuild` can make what was damaged anew from the other members, and must: it is a member of the array
-    /// whose own files are left, or an empty directory that is no mount point.
+    /// Tells whether `cxlraid rebuild` can make what was damaged anew from the other members, and
+    /// must: it is a member of the array whose own files are left, or an empty directory that is no
+    /// mount point.
     pub(crate) fn can_be_rebuilt(&self) -> bool {
         let of_member = ["member EmptyDirectory", "member OnlyMeta", "member PrefixEmptied", "member Older", COPIED_IN_USE];
         of_member.contains(&self.what.as_str())
@@ -633,13 +646,15 @@ impl Damage {
         self.what.starts_with("superblock ")
     }
 
-    /// Tells whether a start does without the member after this damage, whichever files programs use.
+    /// Tells whether a start does without the member after this damage, whichever files programs
+    /// use.
     pub(crate) fn costs_the_member(&self) -> bool {
         ["member Gone", "member EmptyDirectory", "member OnlyMeta", "member Unmounted", COPIED_IN_USE]
             .contains(&self.what.as_str())
     }
 
-    /// Tells whether there is still a file by the name, which only who opens it finds to be another.
+    /// Tells whether there is still a file by the name, which only who opens it finds to be
+    /// another.
     pub(crate) fn keeps_the_name(&self) -> bool {
         self.is_exchange() || self.what.starts_with("file Replaced")
     }

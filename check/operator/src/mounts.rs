@@ -1,6 +1,8 @@
-//! Members that are file systems of their own, so that they can be made read-only, unmounted, or full.
+//! Members that are file systems of their own, so that they can be made read-only, unmounted, or
+//! full.
 //!
-//! All of it happens in a mount namespace of this program's own: nothing else on the machine sees it, and it ends with the program's last process.
+//! All of it happens in a mount namespace of this program's own: nothing else on the machine sees
+//! it, and it ends with the program's last process.
 
 use rustix::{
     fs::statvfs,
@@ -16,12 +18,14 @@ use std::{
 
 /// Set in the environment of this program once it has a mount namespace of its own.
 const APART: &str = "CXLRAID_OPERATOR_APART";
-/// Bytes of a member's file system: what a case stores, several times over, and the largest journal.
+/// Bytes of a member's file system: what a case stores, several times over, and the largest
+/// journal.
 const MEMBER_BYTES: u64 = 128 << 20;
 /// How often a file system is made full while programs take room at the same time.
 const FILL_COUNT: u32 = 20;
 
-/// Goes on in a mount namespace of its own, as far as that is permitted: this program is executed anew in one. Returns in the program that has one, or cannot have one.
+/// Goes on in a mount namespace of its own, as far as that is permitted: this program is executed
+/// anew in one. Returns in the program that has one, or cannot have one.
 pub(crate) fn go_apart() {
     let probe = ["--mount", "--propagation", "private"];
     let is_permitted = || Command::new("unshare").args(probe).arg("true").output().is_ok_and(|output| output.status.success());
@@ -34,7 +38,8 @@ pub(crate) fn go_apart() {
     }
 }
 
-/// Whether file systems can be mounted, and seen by nobody else; tried in a directory that is there.
+/// Whether file systems can be mounted, and seen by nobody else; tried in a directory that is
+/// there.
 pub(crate) fn can_mount(directory: &Path) -> bool {
     let at = directory.join("mounted");
     std::env::var_os(APART).is_some()
@@ -54,7 +59,8 @@ pub(crate) fn unmounted(at: &Path) -> io::Result<()> {
     unmount(bytes(at), UnmountFlags::DETACH).map_err(said)
 }
 
-/// Takes a member's file system away, and leaves its empty mount point. It is kept in another place, `aside`.
+/// Takes a member's file system away, and leaves its empty mount point. It is kept in another
+/// place, `aside`.
 pub(crate) fn take_away(at: &Path, aside: &Path) -> io::Result<()> {
     fs::create_dir(aside)?;
     mount_bind(bytes(at), bytes(aside)).map_err(said)?;
@@ -68,7 +74,8 @@ pub(crate) fn bring_back(at: &Path, aside: &Path) -> io::Result<()> {
     fs::remove_dir(aside)
 }
 
-/// Makes a file system read-only for everybody, or lets it be written to again. Not while files of it are open for writing.
+/// Makes a file system read-only for everybody, or lets it be written to again. Not while files of
+/// it are open for writing.
 pub(crate) fn make_read_only(at: &Path, read_only: bool) -> io::Result<()> {
     let flags = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     mount_remount(bytes(at), flags, c"").map_err(said)

@@ -20,7 +20,8 @@ fn emptied(directory: &Path) -> io::Result<()> {
 }
 
 impl Case<'_> {
-    /// `cxlraid rebuild` makes the members anew that are out; then nothing is told of them any more, and all files are right.
+    /// `cxlraid rebuild` makes the members anew that are out; then nothing is told of them any
+    /// more, and all files are right.
     pub(crate) fn rebuilt(&self, damages: &[Damage], complaints: &mut Complaints) -> Result<(), String> {
         let status = self.status();
         if status.status == "0" {

@@ -36,12 +36,14 @@ impl Shape {
         Self { label: "apart1", level: "1", member_count: 2, bears: 1, chunk: "64K", journal: Journal::File },
     ];
 
-    /// Tells whether files lie on several mirrors, so that more members may be lost than `bears`, if they are the right ones.
+    /// Tells whether files lie on several mirrors, so that more members may be lost than `bears`,
+    /// if they are the right ones.
     pub(crate) fn has_several_mirrors(&self) -> bool {
         ["10", "01"].contains(&self.level)
     }
 
-    /// The slots of two halves of which each serves the array alone, where the level has such halves.
+    /// The slots of two halves of which each serves the array alone, where the level has such
+    /// halves.
     pub(crate) fn halves(&self) -> Option<[&'static [usize]; 2]> {
         match self.label {
             "raid1" => Some([&[0], &[1]]),

@@ -15,8 +15,9 @@ pub(crate) const APART: &str = "halves UsedApart";
 const CHOOSE: &str = "assemble --prefer";
 
 impl Case<'_> {
-    /// Each half is changed alone; then both are there. Nobody but the operator can say which one counts: a start refuses and
-    /// changes nothing until one is chosen, and then the array is as that half was.
+    /// Each half is changed alone; then both are there. Nobody but the operator can say which one
+    /// counts: a start refuses and changes nothing until one is chosen, and then the array is as
+    /// that half was.
     pub(crate) fn used_apart(
         &self,
         rng: &mut Rng,

@@ -13,9 +13,11 @@ const ATTRIBUTE_BYTES: usize = 4096;
 /// The directory of a member that holds its tables.
 pub(crate) const META: &str = ".cxlraid";
 
-/// Everything below `root`, a line for each name in order: kind, mode, owner, group, number of names, length, time of the last
-/// change, attributes of users, and the content of files and links. What cannot be read is said in its line. `root` itself is
-/// part of it. `is_wanted` says which names directly below `root` are looked at; the times of changes are left out if they are not `timed`.
+/// Everything below `root`, a line for each name in order: kind, mode, owner, group, number of
+/// names, length, time of the last change, attributes of users, and the content of files and links.
+/// What cannot be read is said in its line. `root` itself is part of it. `is_wanted` says which
+/// names directly below `root` are looked at; the times of changes are left out if they are not
+/// `timed`.
 pub(crate) fn described(root: &Path, timed: bool, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut lines = vec![line(root, root, timed)];
     let mut waiting = vec![root.to_owned()];

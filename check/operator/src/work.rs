@@ -58,7 +58,8 @@ pub(crate) fn play(words: &[String]) -> Option<Result<(), String>> {
     Some(result)
 }
 
-/// Where a program had no room any more. What it was changing then it has removed, by all its names.
+/// Where a program had no room any more. What it was changing then it has removed, by all its
+/// names.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Stopped {
     /// The changes that were made before; None: all.
@@ -84,7 +85,8 @@ impl Stopped {
         (Self { step, removed: words.map(PathBuf::from).collect() }, rest)
     }
 
-    /// Makes the changes below `root` that were made before there was no room, and removes what was removed.
+    /// Makes the changes below `root` that were made before there was no room, and removes what was
+    /// removed.
     pub(crate) fn repeat(&self, root: &Path, seed: u64, count: u64) -> io::Result<()> {
         change(root, seed, self.step.unwrap_or(count))?;
         self.removed.iter().try_for_each(|path| match fs::remove_file(root.join(path)) {
@@ -117,8 +119,9 @@ fn remove_with_names(root: &Path, path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(names.iter().map(|name| name.strip_prefix(root).unwrap_or(name).to_owned()).collect())
 }
 
-/// What a program does before and after something happens, with a file open all the time: it says that it is ready by making a file, and goes on when there is another one, as long as there is room. A file that there
-/// is no room for is removed.
+/// What a program does before and after something happens, with a file open all the time: it says
+/// that it is ready by making a file, and goes on when there is another one, as long as there is
+/// room. A file that there is no room for is removed.
 pub(crate) fn across(root: &Path, seed: u64, count: u64, ready: &Path, go: &Path) -> Result<Stopped, String> {
     let said = |what: &'static str| move |error: io::Error| format!("{what}: {} ({error})", errno(&error));
     let held = before(root, seed, count)?;
@@ -249,7 +252,8 @@ pub(crate) fn change(root: &Path, seed: u64, count: u64) -> io::Result<()> {
     (0..count).find_map(|step| change_one(root, seed, step)).map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Makes the change number `step`: another one for each seed and number, and the same in the same tree. Returns what it failed at, if it failed.
+/// Makes the change number `step`: another one for each seed and number, and the same in the same
+/// tree. Returns what it failed at, if it failed.
 fn change_one(root: &Path, seed: u64, step: u64) -> Option<(PathBuf, io::Error)> {
     let mut rng = Rng::new(seed << 16 | step);
     let paths = match paths(root) {

@@ -1,8 +1,10 @@
-//! `cxlraid-posix`: pjdfstest on arrays, compared case by case with the same cases on a plain directory.
+//! `cxlraid-posix`: pjdfstest on arrays, compared case by case with the same cases on a plain
+//! directory.
 //!
-//! pjdfstest runs on a directory first, for reference; then, through `LD_PRELOAD`, on RAID 1 and RAID 5 whose members lie on the same file
-//! system, and on a RAID 5 that lacks a member; if asked for, also through a mount. What passes there must pass here. This is done on a disk and on tmpfs, and by root also as
-//! a user without privileges.
+//! pjdfstest runs on a directory first, for reference; then, through `LD_PRELOAD`, on RAID 1 and
+//! RAID 5 whose members lie on the same file system, and on a RAID 5 that lacks a member; if asked
+//! for, also through a mount. What passes there must pass here. This is done on a disk and on
+//! tmpfs, and by root also as a user without privileges.
 
 mod outcome;
 mod place;

@@ -1,4 +1,5 @@
-//! Directories on one file system: for the reference, for members. Removed in the end, with the runtime segments of the arrays.
+//! Directories on one file system: for the reference, for members. Removed in the end, with the
+//! runtime segments of the arrays.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -11,7 +12,8 @@ pub(crate) struct Place {
     pub(crate) root: PathBuf,
 }
 
-/// What must be the same on all members: kind and mode, owner, length of a symlink's target or other's nothing.
+/// What must be the same on all members: kind and mode, owner, length of a symlink's target or
+/// other's nothing.
 type Tree = BTreeMap<PathBuf, (u32, u32, u32)>;
 
 impl Place {

@@ -1,4 +1,5 @@
-//! An array under test: its shape, its member directories, and members that are taken away and brought back.
+//! An array under test: its shape, its member directories, and members that are taken away and
+//! brought back.
 
 use crate::{place::Place, process::Run};
 use stage::Watch;
@@ -45,7 +46,8 @@ impl Shape {
     pub(crate) const JOURNAL: Self = Self { label: "journal", journal: "internal", ..Self::RAID5 };
     /// What a case runs on that does not name others.
     pub(crate) const ALL: [Self; 5] = [Self::RAID1, Self::RAID5, Self::RAID5_SMALL, Self::RAID6, Self::JOURNAL];
-    /// For what mappings do: their pieces are chunks, and with a journal or a member missing there are none.
+    /// For what mappings do: their pieces are chunks, and with a journal or a member missing there
+    /// are none.
     pub(crate) const PIECES: [Self; 4] = [Self::RAID5, Self::RAID5_SMALL, Self::RAID5_LARGE, Self::JOURNAL];
 }
 

@@ -1,4 +1,5 @@
-//! What cases are made of: scripts, small C programs and a Java class, compiled here, and a tree of files to copy and pack.
+//! What cases are made of: scripts, small C programs and a Java class, compiled here, and a tree of
+//! files to copy and pack.
 
 use crate::place::Ground;
 use std::{
@@ -70,7 +71,8 @@ pub(crate) fn prepare(ground: &Ground, java: bool) -> Result<(), String> {
                 .arg("-o")
                 .arg(binaries.join(name))
                 .arg(sources.join("runtime.c"));
-            // A case that needs it says so by what it finds missing: not every machine has each of these.
+            // A case that needs it says so by what it finds missing: not every machine has each of
+            // these.
             let _ = finish(compile);
         }
     }
@@ -124,7 +126,8 @@ fn text() -> String {
     (0..900).map(|line| format!("{line} the quick brown fox {} jumps over\n", line * line % 71)).collect()
 }
 
-/// Files of sizes around pages and chunks, modes, old times, links of all kinds, names that need care.
+/// Files of sizes around pages and chunks, modes, old times, links of all kinds, names that need
+/// care.
 fn tree(root: &Path) -> io::Result<()> {
     fs::create_dir_all(root.join("folder/deep/deeper"))?;
     fs::create_dir_all(root.join("empty-folder"))?;

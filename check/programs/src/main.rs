@@ -1,11 +1,15 @@
-//! `cxlraid-programs`: unmodified programs on arrays, compared byte for byte with the same programs on a plain directory.
+//! `cxlraid-programs`: unmodified programs on arrays, compared byte for byte with the same programs
+//! on a plain directory.
 //!
-//! A case is a script that runs ordinary programs. It runs on a plain directory first, for reference; then, through `LD_PRELOAD`,
-//! on arrays of several levels: healthy, and again with a member taken away. Output, exit status, names, modes and contents must
-//! be the same, redundancy must fit the data, and nothing may appear in the host's directory of that name. One run of each case is traced with strace: no call
-//! that concerns the array may reach the kernel ([`trace`]). Starts that must be refused are in [`refusals`].
+//! A case is a script that runs ordinary programs. It runs on a plain directory first, for
+//! reference; then, through `LD_PRELOAD`, on arrays of several levels: healthy, and again with a
+//! member taken away. Output, exit status, names, modes and contents must be the same, redundancy
+//! must fit the data, and nothing may appear in the host's directory of that name. One run of each
+//! case is traced with strace: no call that concerns the array may reach the kernel ([`trace`]).
+//! Starts that must be refused are in [`refusals`].
 //!
-//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`stage::Janitor`]).
+//! Invariant: whatever happens to this process, what it started and made is ended and removed
+//! ([`stage::Janitor`]).
 
 mod array;
 mod assets;

@@ -1,4 +1,5 @@
-//! One case through all its runs: the plain one for reference, then each shape of array, healthy and with a member missing, then traced.
+//! One case through all its runs: the plain one for reference, then each shape of array, healthy
+//! and with a member missing, then traced.
 
 use crate::{
     array::{Array, Shape},

@@ -1,7 +1,8 @@
 //! The directories of a whole run and of one case.
 //!
-//! Members and the directories under test lie on tmpfs; programs work from a directory of another file system, so that moving across the border
-//! means the same on a plain directory as on an array.
+//! Members and the directories under test lie on tmpfs; programs work from a directory of another
+//! file system, so that moving across the border means the same on a plain directory as on an
+//! array.
 
 use crate::process::Run;
 use stage::{Janitor, options::copied};
@@ -44,7 +45,8 @@ impl Ground {
     }
 }
 
-/// The directories of one case, the same for its plain run and for those on arrays: paths may find their way into output and files.
+/// The directories of one case, the same for its plain run and for those on arrays: paths may find
+/// their way into output and files.
 pub(crate) struct Place<'a> {
     pub(crate) ground: &'a Ground,
     /// Where arrays are made.
@@ -88,7 +90,8 @@ impl<'a> Place<'a> {
             .directory(&self.work)
     }
 
-    /// What lies in the host's directory of the prefix's name, which programs on an array must never reach.
+    /// What lies in the host's directory of the prefix's name, which programs on an array must
+    /// never reach.
     pub(crate) fn leaked(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.data) else { return Vec::new() };
         entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()

@@ -1,4 +1,5 @@
-//! What a directory holds: names, types, modes, sizes, link targets and SHA-256 sums, as ordinary programs see it.
+//! What a directory holds: names, types, modes, sizes, link targets and SHA-256 sums, as ordinary
+//! programs see it.
 
 use crate::{
     array::Array,
@@ -7,7 +8,8 @@ use crate::{
 };
 use std::path::Path;
 
-/// Lists the directory in $1, then the sums of its files. Sizes of directories are their file system's own business.
+/// Lists the directory in $1, then the sums of its files. Sizes of directories are their file
+/// system's own business.
 const SCRIPT: &str = r#"
 cd "$1" || exit 90
 find . \( -type d -printf '%y %m %P\n' \) -o \( -type f -printf '%y %m %s links %n %P\n' \) -o -printf '%y %m %s %P -> %l\n' | sort
@@ -20,7 +22,8 @@ cd "$1" || exit 90
 find . -printf '%y %m %P -> %l\n' | sort
 "#;
 
-/// Everything, times and attributes of the array included: what a refused start must leave as it was.
+/// Everything, times and attributes of the array included: what a refused start must leave as it
+/// was.
 const STATE_SCRIPT: &str = r#"
 for directory; do
     find "$directory" -printf '%y %m %s %U %T@ %C@ %p -> %l\n' | sort

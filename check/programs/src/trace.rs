@@ -1,9 +1,10 @@
 //! Coverage: a case under strace, where no call that concerns the array may reach the kernel.
 //!
-//! The kernel still sees the library's own calls on members. A call of the program that was missed differs from them: it names the
-//! prefix itself, or a name below a member's copy of it relative to the working directory, or it moves data through an *anchor*, a low
-//! descriptor that leads below a member. Each call that moves data is also counted by the library (CXLRAID_TRACE) and compared with the
-//! number of the same calls in the plain run.
+//! The kernel still sees the library's own calls on members. A call of the program that was missed
+//! differs from them: it names the prefix itself, or a name below a member's copy of it relative to
+//! the working directory, or it moves data through an *anchor*, a low descriptor that leads below a
+//! member. Each call that moves data is also counted by the library (CXLRAID_TRACE) and compared
+//! with the number of the same calls in the plain run.
 
 use crate::{
     array::{Array, Shape},
@@ -38,7 +39,8 @@ const DATA_CALLS: [(&str, &[usize]); 14] = [
     ("mmap", &[4]),
 ];
 
-/// Calls that are filtered by their descriptor, so that the library counts exactly those on files of the array; with their numbers.
+/// Calls that are filtered by their descriptor, so that the library counts exactly those on files
+/// of the array; with their numbers.
 const COUNTED: [(&str, usize); 13] = [
     ("read", 0),
     ("write", 1),
@@ -55,7 +57,8 @@ const COUNTED: [(&str, usize); 13] = [
     ("pwritev2", 328),
 ];
 
-/// Calls whose strings from this argument on are not paths that are looked up: contents of links, or what the kernel answered.
+/// Calls whose strings from this argument on are not paths that are looked up: contents of links,
+/// or what the kernel answered.
 const NOT_PATHS: [(&str, usize); 6] =
     [("readlink", 1), ("readlinkat", 2), ("getcwd", 1), ("execve", 1), ("execveat", 2), ("listxattr", 1)];
 
@@ -86,7 +89,8 @@ impl<'a> Call<'a> {
         Some(argument.strip_prefix('"')?.trim_end_matches("...").trim_end_matches('"'))
     }
 
-    /// Whether strace has cut the string at `index`: of paths only those longer than PATH_MAX, which the kernel refuses without looking anything up.
+    /// Whether strace has cut the string at `index`: of paths only those longer than PATH_MAX,
+    /// which the kernel refuses without looking anything up.
     fn is_cut(&self, index: usize) -> bool {
         self.arguments.get(index).is_some_and(|argument| argument.ends_with("\"..."))
     }
@@ -175,8 +179,10 @@ impl Judge {
             return Some("is relative to an anchor");
         }
         let (_, descriptors) = DATA_CALLS.iter().find(|(name, _)| *name == call.name)?;
-        // The kernel refuses to read a directory or what is open for less; the library composes mappings with MAP_FIXED.
-        // One byte is read so that the kernel notes the time of access and tells those who watch the file. Of a call that another line comes into, this one does not tell how much it reads.
+        // The kernel refuses to read a directory or what is open for less; the library composes
+        // mappings with MAP_FIXED. One byte is read so that the kernel notes the time of access and
+        // tells those who watch the file. Of a call that another line comes into, this one does not
+        // tell how much it reads.
         let tells = call.name == "pread64"
             && [", 1, 0) = 1", ">,  <unfinished ...>", ">(deleted),  <unfinished ...>"]
                 .iter()
@@ -209,7 +215,8 @@ impl Judge {
         paths.any(|path| Self::is_below(path, &self.prefix))
     }
 
-    /// Whether the library had the kernel judge what a program asked for: a copy of no bytes, or a mapping that it refused or that was taken away again.
+    /// Whether the library had the kernel judge what a program asked for: a copy of no bytes, or a
+    /// mapping that it refused or that was taken away again.
     fn is_judgement(&self, call: &Call<'_>) -> bool {
         let result = call.line.rsplit_once(" = ").map_or("", |(_, result)| result);
         let is_zero = |index: usize| call.arguments.get(index).is_some_and(|text| text.split(' ').next() == Some("0"));
@@ -228,8 +235,9 @@ impl Judge {
                 _ => None,
             });
             let relative = call.string(index + 1).is_some_and(|path| !path.is_empty() && !path.starts_with('/'));
-            // The library makes one look by a descriptor of the program's, and says so with a flag that means nothing there (fstatat(2)) and that programs do not give. Of a call
-            // that another thread's interrupts strace shows no flags.
+            // The library makes one look by a descriptor of the program's, and says so with a flag
+            // that means nothing there (fstatat(2)) and that programs do not give. Of a call that
+            // another thread's interrupts strace shows no flags.
             let is_own_look = call.name == "newfstatat"
                 && (call.line.contains("AT_SYMLINK_NOFOLLOW|AT_NO_AUTOMOUNT") || call.line.ends_with("<unfinished ...>"));
             call.name.ends_with("at") && !is_own_look && relative && directory.is_some_and(|directory| self.is_backing(directory))
@@ -237,7 +245,8 @@ impl Judge {
     }
 }
 
-/// Whether the library had the kernel judge a name or target that it refuses: nothing was made or opened.
+/// Whether the library had the kernel judge a name or target that it refuses: nothing was made or
+/// opened.
 fn is_refused_name(call: &Call<'_>) -> bool {
     let is_look = call.name == "openat2" && call.line.contains("O_PATH") && call.line.contains("RESOLVE_NO_SYMLINKS");
     (is_look || matches!(call.name, "symlink" | "symlinkat")) && call.line.contains(") = -1 ")

@@ -1,4 +1,5 @@
-//! An array under test: its shape, its member directories, members that are taken away, and programs that see it or not.
+//! An array under test: its shape, its member directories, members that are taken away, and
+//! programs that see it or not.
 
 use crate::{
     Outcome,
@@ -61,7 +62,8 @@ pub(crate) struct Array<'a> {
 }
 
 impl<'a> Array<'a> {
-    /// Creates the array: the first program that sees empty members does. `name` is unique among arrays that exist at a time.
+    /// Creates the array: the first program that sees empty members does. `name` is unique among
+    /// arrays that exist at a time.
     pub(crate) fn new(ground: &'a Ground, name: &str, shape: Shape, user: Option<User>) -> Outcome<Self> {
         let directory = ground.root.join(name);
         let work = ground.host.join(name);
@@ -181,8 +183,8 @@ impl<'a> Array<'a> {
         self.members[slot].join(self.data.strip_prefix("/").unwrap_or(&self.data))
     }
 
-    /// What a process has mapped of the array to store to, shared: backing files and shared copies, as /proc tells them, without the windows that
-    /// the library itself has of open files.
+    /// What a process has mapped of the array to store to, shared: backing files and shared copies,
+    /// as /proc tells them, without the windows that the library itself has of open files.
     pub(crate) fn mapped_by(&self, pid: i32) -> Vec<String> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let own = self.directory.display().to_string();

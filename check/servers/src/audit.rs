@@ -1,8 +1,9 @@
 //! What must hold for every array when no program uses it, whatever was done to it before.
 //!
 //! - All members hold the same names, types, modes and owners.
-//! - Every file has the same content with any member away that may be: mirrors and parity are right everywhere, also where a killed program was
-//!   writing. The first look has all members, so what a dead program left is made good before one is taken away.
+//! - Every file has the same content with any member away that may be: mirrors and parity are right
+//!   everywhere, also where a killed program was writing. The first look has all members, so what a
+//!   dead program left is made good before one is taken away.
 //! - Nothing is in the host's directory of the prefix's name: every call was seen.
 
 use crate::{Outcome, array::Array};

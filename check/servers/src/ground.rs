@@ -1,6 +1,7 @@
 //! The directories of a whole run, and the user that programs run as.
 //!
-//! Members and prefixes lie on tmpfs; sockets, logs and what programs are compared with lie on another file system.
+//! Members and prefixes lie on tmpfs; sockets, logs and what programs are compared with lie on
+//! another file system.
 
 use crate::{Outcome, options::Options};
 use stage::Janitor;
@@ -11,7 +12,8 @@ use std::{
     process,
 };
 
-/// Who runs the programs when we are root: PostgreSQL refuses to, and permissions are checked only for others.
+/// Who runs the programs when we are root: PostgreSQL refuses to, and permissions are checked only
+/// for others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) uid: u32,

@@ -1,7 +1,8 @@
 //! What clients sent and what was acknowledged to them, kept outside the array.
 //!
-//! Client `c` makes changes 1, 2, 3 … one after the other, each in a transaction. When the server is killed, change n has been acknowledged and
-//! n + 1 perhaps sent. Afterwards exactly the changes 1 to n, or 1 to n + 1, must be there; nothing acknowledged may be lost.
+//! Client `c` makes changes 1, 2, 3 … one after the other, each in a transaction. When the server
+//! is killed, change n has been acknowledged and n + 1 perhaps sent. Afterwards exactly the changes
+//! 1 to n, or 1 to n + 1, must be there; nothing acknowledged may be lost.
 
 use crate::Outcome;
 use std::{
@@ -45,7 +46,8 @@ impl Ledger {
         self.acknowledged.iter().sum()
     }
 
-    /// Clients connect and change until `kill` has killed the server, after `time` or when each has made some changes, whichever is later.
+    /// Clients connect and change until `kill` has killed the server, after `time` or when each has
+    /// made some changes, whichever is later.
     pub(crate) fn load<C>(
         &mut self,
         time: Duration,
@@ -99,7 +101,8 @@ impl Ledger {
         result
     }
 
-    /// Compares with what is there, by client; what was sent and not acknowledged counts from now on if it is there.
+    /// Compares with what is there, by client; what was sent and not acknowledged counts from now
+    /// on if it is there.
     pub(crate) fn check(&mut self, found: &[Found]) -> Outcome {
         if found.len() != self.acknowledged.len() {
             return Err(format!("changes of {} clients, must be of {}", found.len(), self.acknowledged.len()));
@@ -114,7 +117,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Lines `client count last counter`, separated by `|` or a tab, as database clients print them.
+    /// Lines `client count last counter`, separated by `|` or a tab, as database clients print
+    /// them.
     pub(crate) fn check_lines(&mut self, lines: &str) -> Outcome {
         let mut found = vec![Found::default(); self.clients()];
         for line in lines.lines() {

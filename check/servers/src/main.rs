@@ -1,11 +1,14 @@
-//! `cxlraid-servers`: what a server's users run, on arrays: databases, key-value stores, compilers, file tools.
+//! `cxlraid-servers`: what a server's users run, on arrays: databases, key-value stores, compilers,
+//! file tools.
 //!
-//! A case is a function that starts unmodified programs on an array, loads them, kills them with SIGKILL in the middle, starts them again and
-//! compares what is there with what must be there: every acknowledged change, the program's own consistency check, and the sums of all files
-//! read with each member taken away ([`audit`]). Each case runs on an array with all members and again on one that began with a
-//! member missing.
+//! A case is a function that starts unmodified programs on an array, loads them, kills them with
+//! SIGKILL in the middle, starts them again and compares what is there with what must be there:
+//! every acknowledged change, the program's own consistency check, and the sums of all files read
+//! with each member taken away ([`audit`]). Each case runs on an array with all members and again
+//! on one that began with a member missing.
 //!
-//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`process`], [`stage::Janitor`]).
+//! Invariant: whatever happens to this process, what it started and made is ended and removed
+//! ([`process`], [`stage::Janitor`]).
 
 mod array;
 mod audit;

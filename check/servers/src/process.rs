@@ -1,4 +1,5 @@
-//! Starting programs: to their end with a time limit, or as a server that is killed or asked to stop. None outlives its handle.
+//! Starting programs: to their end with a time limit, or as a server that is killed or asked to
+//! stop. None outlives its handle.
 
 use crate::{
     Outcome,
@@ -116,7 +117,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs it to its end; its standard output. An error if it could not be started, took too long, or did not exit with 0.
+    /// Runs it to its end; its standard output. An error if it could not be started, took too long,
+    /// or did not exit with 0.
     pub(crate) fn text(self) -> Outcome<String> {
         let mut process = self.start()?;
         let Some(status) = process.wait(LIMIT)? else {
@@ -165,7 +167,8 @@ impl Process<'_> {
         self.done || matches!(self.wait(Duration::ZERO), Ok(Some(_)))
     }
 
-    /// SIGKILL to it and everything it started. Returns how many processes that were; 0 if it had ended before.
+    /// SIGKILL to it and everything it started. Returns how many processes that were; 0 if it had
+    /// ended before.
     pub(crate) fn kill(&mut self) -> Outcome<usize> {
         if self.has_ended() {
             return Ok(0);

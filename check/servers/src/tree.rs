@@ -1,7 +1,8 @@
 //! A process and all its descendants, as /proc tells them: how a whole server is killed at once.
 //!
-//! Servers give their children sessions and process groups of their own, so a group is not enough. The head is stopped first: then it starts
-//! nobody new while the others are counted. This process is a child subreaper, so that orphans come to it and can be waited for.
+//! Servers give their children sessions and process groups of their own, so a group is not enough.
+//! The head is stopped first: then it starts nobody new while the others are counted. This process
+//! is a child subreaper, so that orphans come to it and can be waited for.
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::{
@@ -48,7 +49,8 @@ fn send(pid: i32, signal: Signal) {
     }
 }
 
-/// SIGKILL to `head` and everything below it. Returns how many there were, once all but `head`, which its parent waits for, are gone.
+/// SIGKILL to `head` and everything below it. Returns how many there were, once all but `head`,
+/// which its parent waits for, are gone.
 pub(crate) fn kill(head: i32) -> Result<usize, String> {
     send(head, Signal::STOP);
     let stopped = Instant::now();

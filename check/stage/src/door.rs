@@ -1,5 +1,5 @@
-//! An array's mount beside the library: a process of its own serves it, by the crate that `cxlraid mount` uses. The array is what the usual
-//! variables say.
+//! An array's mount beside the library: a process of its own serves it, by the crate that `cxlraid
+//! mount` uses. The array is what the usual variables say.
 
 use crate::scrub::View;
 use mount::{MountFlags, Session};
@@ -23,7 +23,8 @@ pub struct Door {
 }
 
 impl Door {
-    /// Mounts an array at a directory, which is made if it is not there. `serve` starts the process that calls [`serve()`].
+    /// Mounts an array at a directory, which is made if it is not there. `serve` starts the process
+    /// that calls [`serve()`].
     pub fn open(mut serve: Command, directory: &Path) -> Result<Self, String> {
         let told = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::create_dir_all(directory).map_err(told)?;
@@ -89,7 +90,8 @@ pub fn may_mount() -> Result<(), String> {
     mount::device().map(|_| ()).map_err(|error| format!("/dev/fuse: {error:?}; if it is not there, 'modprobe fuse'"))
 }
 
-/// Mounts the environment's array at a directory, for all users, and serves it until it is unmounted.
+/// Mounts the environment's array at a directory, for all users, and serves it until it is
+/// unmounted.
 pub fn serve(directory: &Path) -> Result<(), String> {
     let prefix = std::env::var_os("CXLRAID_PATHS").ok_or("no array in the environment")?;
     let told = |what: String| format!("{}: {what}", directory.display());

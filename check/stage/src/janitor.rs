@@ -1,7 +1,8 @@
 //! Ends and removes what this process started and made, however this process ends.
 //!
-//! A shell waits on a pipe that only we hold open. What needs cleaning up is announced through it; when the pipe closes, because we are
-//! done, killed or aborted, the shell ends announced process groups, unmounts, and removes runtime segments, shared copies of mapped files, and directories.
+//! A shell waits on a pipe that only we hold open. What needs cleaning up is announced through it;
+//! when the pipe closes, because we are done, killed or aborted, the shell ends announced process
+//! groups, unmounts, and removes runtime segments, shared copies of mapped files, and directories.
 
 use std::{
     fs,

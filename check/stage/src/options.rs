@@ -1,4 +1,5 @@
-//! The frame of a command line: words and their values, the library under test, and what becomes of the result.
+//! The frame of a command line: words and their values, the library under test, and what becomes of
+//! the result.
 
 use std::{
     env,
@@ -52,7 +53,8 @@ pub fn is_option(word: &str) -> bool {
     word.starts_with('-')
 }
 
-/// The library under test, unless the command line names another: `CXLRAID_LIB`, or the one beside this program.
+/// The library under test, unless the command line names another: `CXLRAID_LIB`, or the one beside
+/// this program.
 #[must_use]
 pub fn library() -> PathBuf {
     env::var_os("CXLRAID_LIB").map_or_else(|| beside_us("libcxlraid.so"), PathBuf::from)
@@ -79,8 +81,9 @@ pub fn must_be_built(file: &Path, package: &str) -> Result<(), String> {
     Err(format!("{}: not there; build it with 'cargo build --release -p {package}'", file.display()))
 }
 
-/// Copies `file` into `directory`, where programs of every user can read it and where it stays the same while others build. Returns the path of the copy. A file that
-/// is not there is not copied: runs on a plain directory need neither library nor command.
+/// Copies `file` into `directory`, where programs of every user can read it and where it stays the
+/// same while others build. Returns the path of the copy. A file that is not there is not copied:
+/// runs on a plain directory need neither library nor command.
 pub fn copied(file: &Path, directory: &Path) -> Result<PathBuf, String> {
     let copy = directory.join(file.file_name().unwrap_or_default());
     if file.is_file() {
@@ -89,8 +92,9 @@ pub fn copied(file: &Path, directory: &Path) -> Result<PathBuf, String> {
     Ok(copy)
 }
 
-/// `main` of a program that checks: `options` (None: help was asked for), then the checks, which say whether all passed.
-/// Exits with 0, with 1 if something failed, with 2 for a command line that is not understood.
+/// `main` of a program that checks: `options` (None: help was asked for), then the checks, which
+/// say whether all passed. Exits with 0, with 1 if something failed, with 2 for a command line that
+/// is not understood.
 pub fn conclude<O>(
     program: &str,
     help: &str,

@@ -1,4 +1,5 @@
-//! Running programs: what they find in their environment, where they are looked for, waiting for them and telling how they ended.
+//! Running programs: what they find in their environment, where they are looked for, waiting for
+//! them and telling how they ended.
 
 use std::{
     io,
@@ -11,7 +12,8 @@ use std::{
 
 /// The same for every program. What the caller's environment has is not seen.
 pub const ENVIRONMENT: [(&str, &str); 13] = [
-    // Before shims of version managers, which are programs of their own; with servers that Debian keeps out of PATH.
+    // Before shims of version managers, which are programs of their own; with servers that Debian
+    // keeps out of PATH.
     ("PATH", "/usr/lib/postgresql/15/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("LC_ALL", "C.UTF-8"),
     // Arrays of the machine are none of a test's.

@@ -7,7 +7,8 @@ use array::{Array, Config, Standing};
 use namespace::Content;
 use std::os::unix::ffi::OsStringExt as _;
 
-/// Brings every member back that is there and out, and has all files computed. Nobody uses the array. Returns the slots.
+/// Brings every member back that is there and out, and has all files computed. Nobody uses the
+/// array. Returns the slots.
 ///
 /// # Errors
 /// Why a member cannot be brought back; then it is out as before.

@@ -50,7 +50,8 @@ impl Report {
     }
 }
 
-/// Complains if two outputs differ. Of a program that failed only what it said and where its output ends is worth a look.
+/// Complains if two outputs differ. Of a program that failed only what it said and where its output
+/// ends is worth a look.
 pub fn compare(what: &str, expected: &Output, found: &Output, complaints: &mut Complaints) {
     if expected.status != found.status {
         let said = found.stderr.trim_end();

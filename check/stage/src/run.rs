@@ -1,4 +1,5 @@
-//! Running a program to its end, with a time limit, in a process group of its own of which nothing outlives the run.
+//! Running a program to its end, with a time limit, in a process group of its own of which nothing
+//! outlives the run.
 
 use crate::{
     Janitor,
@@ -126,8 +127,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Kills what is left of a process group, each process by its number, and waits until it is gone. Returns how many there were. `leader_runs`: the leader,
-/// which is our child, is among them and stays a zombie.
+/// Kills what is left of a process group, each process by its number, and waits until it is gone.
+/// Returns how many there were. `leader_runs`: the leader, which is our child, is among them and
+/// stays a zombie.
 fn end_group(group: u32, leader_runs: bool) -> io::Result<usize> {
     let found = members_of(group);
     let begun = Instant::now();

@@ -1,6 +1,7 @@
 //! An array seen from outside: its members' trees, and the redundancy of its files.
 //!
-//! It is for a process of its own, without interception, on the crates the library is made of. The array is what the usual variables say.
+//! It is for a process of its own, without interception, on the crates the library is made of. The
+//! array is what the usual variables say.
 
 use array::{Array, Config};
 use file::{FileRef, Files};
@@ -16,7 +17,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Files up to this size are read whole; longer ones are sparse, and reading their holes would fill the members' memory.
+/// Files up to this size are read whole; longer ones are sparse, and reading their holes would fill
+/// the members' memory.
 pub const WHOLE_BYTES_MAX: u64 = 256 << 20;
 
 /// The file type's bits of a mode, and those of a regular file (stat(2), inode(7)).
@@ -32,8 +34,8 @@ pub struct View {
 /// What must be the same on all members: mode, owners and the number of names.
 type Entry = (u32, u32, u32, u64);
 
-/// What is wrong with the array that the environment names, of which no program is using anything: members' trees that differ, redundancy
-/// that does not fit the data.
+/// What is wrong with the array that the environment names, of which no program is using anything:
+/// members' trees that differ, redundancy that does not fit the data.
 pub fn scrub() -> Result<Vec<String>, String> {
     let view = View::attach()?;
     let mut wrong = Vec::new();
@@ -43,7 +45,8 @@ pub fn scrub() -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// What lies in the host's directory of a prefix's name, which programs on an array must never reach.
+/// What lies in the host's directory of a prefix's name, which programs on an array must never
+/// reach.
 #[must_use]
 pub fn leaked(prefix: &Path) -> Vec<String> {
     let entries = fs::read_dir(prefix).into_iter().flatten().flatten();
@@ -79,7 +82,8 @@ impl View {
         array.in_use().iter().map(|slot| (slot, path(slot))).collect()
     }
 
-    /// The files, and whether the members' trees agree. While processes are at work (`live`) they need not.
+    /// The files, and whether the members' trees agree. While processes are at work (`live`) they
+    /// need not.
     pub fn paths(&self, wrong: &mut Vec<String>, live: bool) -> Result<Vec<PathBuf>, String> {
         let mut trees = Vec::new();
         for (slot, root) in self.roots() {
@@ -99,7 +103,8 @@ impl View {
         Ok(first.1.iter().filter(|(_, entry)| is_file(entry)).map(|(path, _)| Path::new("/").join(path)).collect())
     }
 
-    /// Has all files computed that wait for members which are made anew, and says that these are in sync.
+    /// Has all files computed that wait for members which are made anew, and says that these are in
+    /// sync.
     pub fn compute(&self) -> Result<(), String> {
         let array = self.files.array();
         let rebuilding = array.members().iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect();

@@ -5,7 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Returns the UUID of the array that `member` belongs to, in the usual text form; None if the member has no superblock.
+/// Returns the UUID of the array that `member` belongs to, in the usual text form; None if the
+/// member has no superblock.
 #[must_use]
 pub fn uuid_of(member: &Path) -> Option<String> {
     // docs/format/superblock.md: the array's UUID is at offset 40.
@@ -24,7 +25,8 @@ pub fn segment_of(member: &Path) -> Option<PathBuf> {
     uuid_of(member).map(|uuid| Path::new("/dev/shm").join(format!("cxlraid-{uuid}")))
 }
 
-/// Removes the runtime segments of the arrays that `members` belong to, and the shared copies of mapped files beside them: nobody uses them.
+/// Removes the runtime segments of the arrays that `members` belong to, and the shared copies of
+/// mapped files beside them: nobody uses them.
 pub fn forget<P: AsRef<Path>>(members: impl IntoIterator<Item = P>) {
     for segment in members.into_iter().filter_map(|member| segment_of(member.as_ref())) {
         // The members of one array name the same one.

@@ -1,11 +1,12 @@
 //! Reads the log that the library writes if `CXLRAID_DEBUG_SUD` names a file
-//! (front/preload/src/sud/log.rs). In a program with that variable the kernel's Syscall User Dispatch
-//! catches every system call that comes from an instruction which was not patched, and the library
-//! appends a line for it. Such a program is *under watch* here.
+//! (front/preload/src/sud/log.rs). In a program with that variable the kernel's Syscall User
+//! Dispatch catches every system call that comes from an instruction which was not patched, and the
+//! library appends a line for it. Such a program is *under watch* here.
 //!
 //! A line of the log is one of:
 //! - `armed PID PROGRAM`: a program came under watch;
-//! - `missed CALL PLACE SUBJECT`: a call on the array came from an instruction that was not patched;
+//! - `missed CALL PLACE SUBJECT`: a call on the array came from an instruction that was not
+//!   patched;
 //! - `other CALL PLACE`: such a call on something else.
 //!
 //! PLACE is the file of the instruction and the offset in it, SUBJECT a path or a descriptor.
@@ -45,12 +46,12 @@ impl Watch {
         &self.path
     }
 
-    /// Summarises the lines that programs have written since the log was made or last taken. A line that
-    /// is being written is left for the next time.
+    /// Summarises the lines that programs have written since the log was made or last taken. A line
+    /// that is being written is left for the next time.
     ///
     /// # Errors
-    /// A program made a call on the array from an instruction that was not patched; no program was under
-    /// watch; the log cannot be read.
+    /// A program made a call on the array from an instruction that was not patched; no program was
+    /// under watch; the log cannot be read.
     pub fn take(&self) -> Result<String, String> {
         let text = fs::read(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))?;
         let new = text.get(self.taken.load(Ordering::Relaxed)..).unwrap_or_default();
@@ -80,8 +81,8 @@ fn judge(log: &str) -> Result<String, String> {
     Ok(format!("{} programs under watch{others}", armed.len()))
 }
 
-/// Lists each different line with its count: the first [`SHOWN_COUNT`] in alphabetical order, then the
-/// number of those left out.
+/// Lists each different line with its count: the first [`SHOWN_COUNT`] in alphabetical order, then
+/// the number of those left out.
 fn counted<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
     lines.for_each(|line| *counts.entry(line).or_default() += 1);

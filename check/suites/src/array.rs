@@ -1,4 +1,5 @@
-//! An array under test, and the plain directory it is compared with: both run programs in the directory under test.
+//! An array under test, and the plain directory it is compared with: both run programs in the
+//! directory under test.
 
 use crate::place::Place;
 use stage::{

@@ -1,9 +1,13 @@
-//! `cxlraid-suites`: test suites that nobody here wrote, on arrays, compared case by case with the same on a plain directory.
+//! `cxlraid-suites`: test suites that nobody here wrote, on arrays, compared case by case with the
+//! same on a plain directory.
 //!
-//! CPython's own tests (each method is a case), stress-ng's stressors for file systems, pipes and memory, dbench, bonnie++ and postmark run with their working directory and
-//! TMPDIR in a directory of tmpfs, for reference; then at the same path on arrays with tmpfs members. What passes there must pass here. Afterwards redundancy must fit.
+//! CPython's own tests (each method is a case), stress-ng's stressors for file systems, pipes and
+//! memory, dbench, bonnie++ and postmark run with their working directory and TMPDIR in a directory
+//! of tmpfs, for reference; then at the same path on arrays with tmpfs members. What passes there
+//! must pass here. Afterwards redundancy must fit.
 //!
-//! Invariant: a suite whose package is missing is shown as not run, and one that was cut off by its time limit counts as not passed.
+//! Invariant: a suite whose package is missing is shown as not run, and one that was cut off by its
+//! time limit counts as not passed.
 
 mod allowed;
 mod array;

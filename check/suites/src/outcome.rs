@@ -43,7 +43,8 @@ pub(crate) fn differences(plain: &Outcomes, array: &Outcomes) -> Vec<Difference>
     plain.iter().filter_map(differs).collect()
 }
 
-/// Reads what `cases/cpython.py` has written: a word, a case and a reason per line. A case that was begun and has no end is one that did not come back.
+/// Reads what `cases/cpython.py` has written: a word, a case and a reason per line. A case that was
+/// begun and has no end is one that did not come back.
 pub(crate) fn read(text: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for line in text.lines() {

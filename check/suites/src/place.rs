@@ -1,4 +1,5 @@
-//! Where everything is: the directory under test, which is plain or an array's prefix, the members, and what suites print.
+//! Where everything is: the directory under test, which is plain or an array's prefix, the members,
+//! and what suites print.
 
 use stage::{Janitor, run::Run};
 use std::{

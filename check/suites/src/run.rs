@@ -1,4 +1,5 @@
-//! All that is asked for: each suite on the plain directory, then on each array; a table, and the differences.
+//! All that is asked for: each suite on the plain directory, then on each array; a table, and the
+//! differences.
 
 use crate::{
     allowed,

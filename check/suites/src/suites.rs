@@ -135,7 +135,8 @@ pub(crate) const SUITES: &[Suite] = &[
     module("test_openpty"),
     module("test_resource"),
     module("test_tracemalloc"),
-    // stress-ng's classes filesystem, pipe and memory, as far as they concern files or what lies beside them.
+    // stress-ng's classes filesystem, pipe and memory, as far as they concern files or what lies
+    // beside them.
     stressor("access"),
     stressor("binderfs"),
     stressor("chattr"),

@@ -1,6 +1,7 @@
 //! The directories of all runs and of one, and the programs that are run there.
 //!
-//! Members and the directory under test lie on tmpfs; programs, notes and output lie on another file system.
+//! Members and the directory under test lie on tmpfs; programs, notes and output lie on another
+//! file system.
 
 use crate::scenes::FILES;
 use stage::{Janitor, options::copied, remove, run::Run};
@@ -69,7 +70,8 @@ impl Ground {
     }
 }
 
-/// The directories of one run at a time: those of a thread. Its directory under test is the same for all runs, also those on a plain directory, since paths find their way into output.
+/// The directories of one run at a time: those of a thread. Its directory under test is the same
+/// for all runs, also those on a plain directory, since paths find their way into output.
 pub(crate) struct Place<'a> {
     pub(crate) ground: &'a Ground,
     pub(crate) root: PathBuf,

@@ -1,9 +1,11 @@
 //! An array under test, and what must hold when a scene has ended on it.
 //!
-//! - Names, modes and owners are the same on all members in use, and redundancy fits the data (`stage::scrub`).
+//! - Names, modes and owners are the same on all members in use, and redundancy fits the data
+//!   (`stage::scrub`).
 //! - Every file reads the same with each further member away that the level bears.
 //! - Each loss was told of at most once, by all processes together.
-//! - Nothing is in the host's directory of the prefix's name: every call was seen. When nobody uses the array, nothing of it is left in `/dev/shm`.
+//! - Nothing is in the host's directory of the prefix's name: every call was seen. When nobody uses
+//!   the array, nothing of it is left in `/dev/shm`.
 
 use crate::{
     ground::{Place, unmount},
@@ -26,7 +28,8 @@ find . \( -type d -printf '%y %m %P\n' \) -o \( -type f -printf '%y %m %s links 
 find . -type f -print0 | sort -z | xargs -0 -r sha256sum
 "#;
 
-/// Lists what lies in the directory under test, with sums; `bash` is a shell that sees the array, or none.
+/// Lists what lies in the directory under test, with sums; `bash` is a shell that sees the array,
+/// or none.
 pub(crate) fn content(place: &Place<'_>, bash: Run<'_>) -> Output {
     bash.args(["-c", CONTENT, "content"]).arg(&place.data).output()
 }
@@ -46,7 +49,8 @@ impl<'a> Array<'a> {
     /// A new array, made by the first program that sees it.
     pub(crate) fn new(place: &'a Place<'a>, shape: Shape, events: &[Event], name: &str) -> Result<Self, String> {
         let directory = place.root.join(name);
-        // A directory of a file system of its own can be renamed there, and what mkfs makes is not in it.
+        // A directory of a file system of its own can be renamed there, and what mkfs makes is not
+        // in it.
         let member = |slot: usize| directory.join(format!("disk{slot}")).join(format!("m{slot}"));
         let members: Vec<PathBuf> = (0..shape.member_count).map(member).collect();
         let mut mounted = Vec::new();
@@ -87,7 +91,8 @@ impl<'a> Array<'a> {
         self.beside(program).env("LD_PRELOAD", &self.place.ground.library)
     }
 
-    /// All that must hold when no program uses the array, of which these members are lost. `expected`: what lies there.
+    /// All that must hold when no program uses the array, of which these members are lost.
+    /// `expected`: what lies there.
     pub(crate) fn check(&self, lost: &[usize], expected: &Output, complaints: &mut Complaints) {
         compare("the files", expected, &content(self.place, self.run("bash")), complaints);
         // This program, even if another is built in its place meanwhile.

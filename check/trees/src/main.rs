@@ -1,10 +1,15 @@
-//! `cxlraid-trees`: members of an array are lost under a tree of processes, and what the tree does and leaves is as on a plain directory.
+//! `cxlraid-trees`: members of an array are lost under a tree of processes, and what the tree does
+//! and leaves is as on a plain directory.
 //!
-//! A scene ([`scenes`]) is a tree of programs: shells with redirections, make, git, SQLite's writers, daemons with locks, workers of multiprocessing, a server that hands descriptors on. It runs
-//! on a plain directory first. Each run ([`run`]) then has a seed, which chooses level, events and their instants ([`shape`]): a member's directory is renamed, or its file
-//! system is shut down. Output and tree must be the same. Afterwards every file is read with each further member away that the level bears ([`judge`]).
+//! A scene ([`scenes`]) is a tree of programs: shells with redirections, make, git, SQLite's
+//! writers, daemons with locks, workers of multiprocessing, a server that hands descriptors on. It
+//! runs on a plain directory first. Each run ([`run`]) then has a seed, which chooses level, events
+//! and their instants ([`shape`]): a member's directory is renamed, or its file system is shut
+//! down. Output and tree must be the same. Afterwards every file is read with each further member
+//! away that the level bears ([`judge`]).
 //!
-//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`stage::Janitor`]).
+//! Invariant: whatever happens to this process, what it started and made is ended and removed
+//! ([`stage::Janitor`]).
 
 mod ground;
 mod judge;

@@ -35,8 +35,8 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Runs at a time.
     pub(crate) jobs: usize,
-    /// Whether some runs mount a file system for each member, and then shut it down, make it read-only or fill it. That needs the right to
-    /// mount.
+    /// Whether some runs mount a file system for each member, and then shut it down, make it
+    /// read-only or fill it. That needs the right to mount.
     pub(crate) mounts: bool,
     pub(crate) library: PathBuf,
     /// Path of `cxlraid`, the operator's command, in the library's directory.

@@ -133,7 +133,8 @@ fn one(
         .events
         .iter()
         .map(|event| {
-            // A run without the right to mount has no file system that could be shut down: its members are moved away instead.
+            // A run without the right to mount has no file system that could be shut down: its
+            // members are moved away instead.
             let what = if event.what.needs_mount() && !place.ground.can_mount { What::Away } else { event.what };
             format!("{}:{}", what.word(), array.members[event.slot].display())
         })

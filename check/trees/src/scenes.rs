@@ -8,7 +8,8 @@ pub(crate) struct Scene {
     pub(crate) kills: bool,
     /// Whether its processes go on when a write fails for want of room.
     pub(crate) bears_full: bool,
-    /// Whether it leaves the same files in each run. If not, what is there when it has ended must be there with each further member away.
+    /// Whether it leaves the same files in each run. If not, what is there when it has ended must
+    /// be there with each further member away.
     pub(crate) is_repeatable: bool,
     /// How many variants there are; each has a run on a plain directory of its own.
     pub(crate) variant_count: u64,

@@ -100,7 +100,8 @@ impl Random {
     }
 }
 
-/// The events of a run: the member that is lost goes through all of them, and where the level bears two, two are lost in a third of the runs.
+/// The events of a run: the member that is lost goes through all of them, and where the level bears
+/// two, two are lost in a third of the runs.
 pub(crate) fn events(shape: &Shape, scene: &Scene, random: &mut Random) -> Vec<Event> {
     let mut lost: Vec<usize> = Vec::new();
     let count = if shape.survives(&[0, 2]) && random.below(3) == 0 { 2 } else { 1 };
@@ -110,7 +111,8 @@ pub(crate) fn events(shape: &Shape, scene: &Scene, random: &mut Random) -> Vec<E
             lost.push(slot);
         }
     }
-    // A member that fails without warning takes with it what dead writers left half written in its stripes, where only a journal helps: README.
+    // A member that fails without warning takes with it what dead writers left half written in its
+    // stripes, where only a journal helps: README.
     let may_fail = !scene.kills || !matches!(shape.level, "5" | "6") || shape.journal;
     let mut event = |slot| {
         let what = match random.below(9) {

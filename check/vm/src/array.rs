@@ -40,7 +40,8 @@ impl Shape {
         self.absences().into_iter().filter(|absent| absent.iter().all(|slot| present.contains(slot)))
     }
 
-    /// Sets of `count` of the `present` members that, left out one after the other, have every copy read and all parity computed with, as a scrub does.
+    /// Sets of `count` of the `present` members that, left out one after the other, have every copy
+    /// read and all parity computed with, as a scrub does.
     pub(crate) fn covering(self, present: &[usize], count: usize) -> Vec<Vec<usize>> {
         let sets = self.absences_of(present).filter(|absent| absent.len() == count);
         match (self.level, count) {
@@ -48,7 +49,8 @@ impl Shape {
             (1, _) => sets.collect(),
             // Halves: what one holds is computed from the other.
             (6, 2) => sets.filter(|absent| absent == &present[..2] || absent == &present[2..]).collect(),
-            // A parity chunk is computed with unless it is what is left out, or nothing but other parity is.
+            // A parity chunk is computed with unless it is what is left out, or nothing but other
+            // parity is.
             _ => sets.take(2).collect(),
         }
     }
@@ -76,7 +78,8 @@ impl Array {
         Ok(Self { shape: Shape::of_level(job.get("level")?)?, system: job.get("fs")?, journal })
     }
 
-    /// How many members may be lost in the same instant as the power: with parity none without a journal (the write hole).
+    /// How many members may be lost in the same instant as the power: with parity none without a
+    /// journal (the write hole).
     pub(crate) const fn bears_in_a_cut(self) -> usize {
         if self.journal || self.shape.level == 1 { self.shape.bears } else { 0 }
     }
@@ -134,7 +137,8 @@ mod tests {
         assert!(Shape::of_level(0).is_err());
     }
 
-    /// Whether contents are computed with the role `tested`, of all roles by slot, when the roles of `absent` are not there: data roles are below `data`, then P, then Q.
+    /// Whether contents are computed with the role `tested`, of all roles by slot, when the roles
+    /// of `absent` are not there: data roles are below `data`, then P, then Q.
     fn needs(roles: &[usize], data: usize, absent: &[usize], tested: usize) -> bool {
         let is_absent = |role: usize| absent.iter().any(|&slot| roles[slot] == role);
         let missing = (0..data).filter(|&role| is_absent(role)).count();

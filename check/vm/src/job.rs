@@ -1,6 +1,8 @@
-//! What the guest is to do, as both sides know it: words `vm.key=value` on the kernel's command line.
+//! What the guest is to do, as both sides know it: words `vm.key=value` on the kernel's command
+//! line.
 //!
-//! The kernel takes words with a dot for parameters of modules and leaves them alone. Values have no blanks.
+//! The kernel takes words with a dot for parameters of modules and leaves them alone. Values have
+//! no blanks.
 
 use crate::Outcome;
 use std::{collections::BTreeMap, fmt, str::FromStr};

@@ -1,11 +1,14 @@
-//! `cxlraid-vm`: arrays on hardware that is not there: NVDIMMs and a CXL memory device, emulated by QEMU, under DAX file systems.
+//! `cxlraid-vm`: arrays on hardware that is not there: NVDIMMs and a CXL memory device, emulated by
+//! QEMU, under DAX file systems.
 //!
-//! The program is both sides. On the host ([`host`]) it puts a small system together from Debian packages and the host's programs, boots it,
-//! cuts its power by copying the NVDIMMs of a stopped QEMU, and boots every copy. In the guest ([`guest`]) it is process 1, does the one
-//! job that the kernel's command line names ([`job`]), and switches the machine off.
+//! The program is both sides. On the host ([`host`]) it puts a small system together from Debian
+//! packages and the host's programs, boots it, cuts its power by copying the NVDIMMs of a stopped
+//! QEMU, and boots every copy. In the guest ([`guest`]) it is process 1, does the one job that the
+//! kernel's command line names ([`job`]), and switches the machine off.
 //!
-//! QEMU emulates in software and has no processor cache: every store reaches the NVDIMM at once and in program order. So these
-//! runs show what the kernel's file systems, the detection of hardware and recovery do; a missing flush they cannot show.
+//! QEMU emulates in software and has no processor cache: every store reaches the NVDIMM at once and
+//! in program order. So these runs show what the kernel's file systems, the detection of hardware
+//! and recovery do; a missing flush they cannot show.
 
 mod array;
 mod guest;

@@ -1,7 +1,9 @@
 //! `cargo x fuzz`: every target of check/fuzz, with coverage.
 //!
-//! The crate is a workspace of its own and is built with the compiler's coverage pass, which stable Rust has; so are the crates under test. What a run finds interesting is kept in
-//! target/fuzz/corpus beside what check/fuzz/corpus holds; an input that fails in target/fuzz/artifacts.
+//! The crate is a workspace of its own and is built with the compiler's coverage pass, which stable
+//! Rust has; so are the crates under test. What a run finds interesting is kept in
+//! target/fuzz/corpus beside what check/fuzz/corpus holds; an input that fails in
+//! target/fuzz/artifacts.
 
 use crate::steps::{Outcome, cargo, command, root, run};
 use std::{fs, path::PathBuf};
@@ -24,7 +26,9 @@ const TARGETS: [&str; 14] = [
     "resolution",
     "segment",
 ];
-/// The targets that use arrays, and by which number their executions are fewer than those of targets that only read bytes, in a long run and in a quick one: each takes some 100 µs, or a process of its own.
+/// The targets that use arrays, and by which number their executions are fewer than those of
+/// targets that only read bytes, in a long run and in a quick one: each takes some 100 µs, or a
+/// process of its own.
 const WITH_ARRAYS: [(&str, u64, u64); 2] = [("resolution", 100, 1), ("segment", 500, 100)];
 /// With a triple, so that build scripts are built without.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
@@ -52,7 +56,8 @@ pub(crate) fn lint() -> Outcome {
     run(clippy)
 }
 
-/// Runs the targets named, or all. `--quick` runs each for some seconds, always the same inputs; `--runs N` so many; words that begin with `-` are libFuzzer's.
+/// Runs the targets named, or all. `--quick` runs each for some seconds, always the same inputs;
+/// `--runs N` so many; words that begin with `-` are libFuzzer's.
 pub(crate) fn fuzz(rest: &[String]) -> Outcome {
     let quick = rest.iter().any(|word| word == "--quick");
     let mut runs = if quick { RUNS_QUICK } else { RUNS };

@@ -1,7 +1,7 @@
 //! `cargo x`: every task of the repository, in one place.
 //!
-//! A task is a list of steps, each a command of its own; the first that fails ends the task. Anything after the task's name is
-//! passed on to its last command.
+//! A task is a list of steps, each a command of its own; the first that fails ends the task.
+//! Anything after the task's name is passed on to its last command.
 
 mod fuzz;
 mod panics;

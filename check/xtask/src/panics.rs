@@ -1,12 +1,17 @@
-//! Panicking calls in the optimised library, counted by the crate whose function makes them. A panic in the library ends a program that did nothing wrong, so no argument of a program may lead to one;
-//! `cargo x differ` looks for such arguments, and this count keeps new ones out.
+//! Panicking calls in the optimised library, counted by the crate whose function makes them. A
+//! panic in the library ends a program that did nothing wrong, so no argument of a program may lead
+//! to one; `cargo x differ` looks for such arguments, and this count keeps new ones out.
 //!
-//! What is counted is what the compiler has left of checks that it could not prove: calls and jumps to the functions of core and alloc that panic. A bound that is checked by hand is none of
-//! them. Running out of memory is counted apart: the private allocator takes its memory from the kernel, and without any there is nothing to answer with.
+//! What is counted is what the compiler has left of checks that it could not prove: calls and jumps
+//! to the functions of core and alloc that panic. A bound that is checked by hand is none of them.
+//! Running out of memory is counted apart: the private allocator takes its memory from the kernel,
+//! and without any there is nothing to answer with.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
-/// At most so many there may be, by crate: a tenth more than were counted, since each change moves a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not inlined count as those crates'.
+/// At most so many there may be, by crate: a tenth more than were counted, since each change moves
+/// a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not
+/// inlined count as those crates'.
 const REVIEWED: &[(&str, usize)] = &[
     ("core and alloc", 205),
     ("cxlraid-array", 385),
@@ -72,7 +77,8 @@ pub(crate) fn check(library: &Path) -> Result<(), String> {
     if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
 }
 
-/// How many panicking calls each crate's functions make, and how many calls there are for want of memory.
+/// How many panicking calls each crate's functions make, and how many calls there are for want of
+/// memory.
 fn count(disassembly: &str) -> (BTreeMap<String, usize>, usize) {
     let (mut found, mut without_memory, mut owner) = (BTreeMap::new(), 0, String::new());
     for line in disassembly.lines() {

@@ -36,7 +36,8 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Cargo, with words separated by blanks and further arguments. It takes the dependencies that Cargo.lock names, and no others.
+/// Cargo, with words separated by blanks and further arguments. It takes the dependencies that
+/// Cargo.lock names, and no others.
 pub(crate) fn cargo(words: &str, rest: &[String]) -> Command {
     let mut cargo = command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     let (verb, words) = words.split_once(' ').unwrap_or((words, ""));
@@ -49,8 +50,9 @@ pub(crate) fn cargo(words: &str, rest: &[String]) -> Command {
     cargo
 }
 
-/// An optimised build of something other than the library. What makes the library fast (one unit, link-time optimisation over
-/// everything) makes builds slow, and those programs spend their time elsewhere.
+/// An optimised build of something other than the library. What makes the library fast (one unit,
+/// link-time optimisation over everything) makes builds slow, and those programs spend their time
+/// elsewhere.
 pub(crate) fn cargo_release(words: &str, rest: &[String]) -> Command {
     let (verb, words) = words.split_once(' ').unwrap_or((words, ""));
     let mut cargo = cargo(&format!("{verb} --quiet --release {words}"), rest);
@@ -72,7 +74,8 @@ fn run_as(shown: &str, mut command: Command) -> Outcome {
     }
 }
 
-/// Runs a command, $1.., that sees a /dev/shm of its own, and fails if it leaves anything of cxlraid's there: runtime segments, shared copies, members.
+/// Runs a command, $1.., that sees a /dev/shm of its own, and fails if it leaves anything of
+/// cxlraid's there: runtime segments, shared copies, members.
 const APART: &str = r#"
 mount -t tmpfs cxlraid-test /dev/shm || exit
 "$@" || exit
@@ -82,8 +85,9 @@ echo "left behind in /dev/shm:" $left >&2
 exit 1
 "#;
 
-/// Runs a command to its end, with a /dev/shm of its own in which it must leave nothing: in the machine's it could not be told from what other arrays use at the
-/// same time. Where that is not permitted it runs in the machine's, and nobody looks.
+/// Runs a command to its end, with a /dev/shm of its own in which it must leave nothing: in the
+/// machine's it could not be told from what other arrays use at the same time. Where that is not
+/// permitted it runs in the machine's, and nobody looks.
 pub(crate) fn run_apart(command: Command) -> Outcome {
     let probe = Command::new("unshare").args(["--mount", "sh", "-c", APART, "sh", "true"]).output();
     if !probe.is_ok_and(|probe| probe.status.success()) {

@@ -1,7 +1,7 @@
 //! The tasks of `cargo x`.
 //!
-//! libcxlraid.so is always built, tested and checked alone: together with the tools cargo would unify features, and a
-//! library without std would get crates that need it.
+//! libcxlraid.so is always built, tested and checked alone: together with the tools cargo would
+//! unify features, and a library without std would get crates that need it.
 
 use crate::{
     fuzz, panics as panicking,

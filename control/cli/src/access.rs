@@ -19,7 +19,8 @@ pub(crate) fn wanted(options: &AccessOptions) -> Result<Option<Access>, Failure>
     Ok(options.is_given().then_some(wanted))
 }
 
-/// What the options make of `before`. A group that is named is let in, unless a mode says otherwise.
+/// What the options make of `before`. A group that is named is let in, unless a mode says
+/// otherwise.
 fn changed(options: &AccessOptions, before: Access) -> Result<Access, Failure> {
     let id = |text: &Option<String>, file, kind| text.as_ref().map(|text| number_of(text, file, kind)).transpose();
     let mode = options.mode.or(options.group.is_some().then_some(before.mode | 0o060)).unwrap_or(before.mode);

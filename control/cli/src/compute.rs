@@ -1,7 +1,9 @@
-//! What members that are made anew have lost of files is computed, by several threads and at the pace that was asked for.
+//! What members that are made anew have lost of files is computed, by several threads and at the
+//! pace that was asked for.
 //!
-//! The core computes a file's bytes when it opens the file for writing. This opens one file after the other that waits, by the inode tables. So whatever ends the command, the tables say what is left, and the
-//! next command goes on there.
+//! The core computes a file's bytes when it opens the file for writing. This opens one file after
+//! the other that waits, by the inode tables. So whatever ends the command, the tables say what is
+//! left, and the next command goes on there.
 
 use crate::{
     events,
@@ -35,16 +37,17 @@ use std::{
 use sys::{OsError, rustix::fs::lgetxattr};
 use units::{MemberSet, Shown};
 
-/// A scrub and a computation of lost bytes add this to their nice value (nice(2)). Where such a process and a program of the usual
-/// priority want one processor, the process gets a tenth of it.
+/// A scrub and a computation of lost bytes add this to their nice value (nice(2)). Where such a
+/// process and a program of the usual priority want one processor, the process gets a tenth of it.
 const NICE: i32 = 10;
 /// How long a command that waits for files to be closed sleeps before it looks again.
 const PERIOD: Duration = Duration::from_millis(200);
 /// So often it is tried at least to open the files that wait, which programs may rename meanwhile.
 const TRY_COUNT: u32 = 5;
 
-/// Lets programs have the processors first. The priority is higher than that of an idle process: the bytes of a file are computed under
-/// the file's locks, and a program that waits for such a lock must not wait until a processor is idle.
+/// Lets programs have the processors first. The priority is higher than that of an idle process:
+/// the bytes of a file are computed under the file's locks, and a program that waits for such a
+/// lock must not wait until a processor is idle.
 pub(crate) fn step_back() {
     // Where that is refused, the work is done all the same.
     let _ = sys::rustix::process::nice(NICE);
@@ -57,7 +60,8 @@ struct Waiting {
     bytes: u64,
 }
 
-/// Has the bytes of all files that wait computed, and says in the superblocks that the members are in sync. Files that were open when a member joined are waited for.
+/// Has the bytes of all files that wait computed, and says in the superblocks that the members are
+/// in sync. Files that were open when a member joined are waited for.
 pub(crate) fn compute(
     source: &Source,
     thing: &str,
@@ -127,7 +131,8 @@ pub(crate) fn compute(
         return Err(Failure::new(thing, what, todo));
     }
     core.array().end_rebuild(rebuilding).map_err(cannot)?;
-    // A computation without a member ends that file's note of lost bytes, so a member that went out meanwhile has nothing left that waits.
+    // A computation without a member ends that file's note of lost bytes, so a member that went out
+    // meanwhile has nothing left that waits.
     let members = core.array().members();
     if let Some(slot) = rebuilding.minus(core.array().in_use()).lowest() {
         let todo = "'cxlraid events' tells why; see to it that its device works, and try again";
@@ -149,12 +154,14 @@ pub(crate) const fn noun(kind: JobKind) -> &'static str {
     }
 }
 
-/// Opens each file whose inode is among those in `left`, and so has its bytes computed. Fails if the job is to end.
+/// Opens each file whose inode is among those in `left`, and so has its bytes computed. Fails if
+/// the job is to end.
 fn each_waiting(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, u64>, workers: usize) -> Result<(), Cancelled> {
     job::step(0)?;
     let mut waiting = listed(files, rebuilding, left);
     job::set_totals(waiting.len() as u64, waiting.iter().map(|file| file.bytes).sum());
-    // The largest come first, so that no thread begins one of them when the others have nothing left to do.
+    // The largest come first, so that no thread begins one of them when the others have nothing
+    // left to do.
     waiting.sort_by_key(|file| std::cmp::Reverse(file.bytes));
     let (next, is_ended) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {
@@ -175,7 +182,8 @@ fn each_waiting(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, 
     if is_ended.load(Ordering::Relaxed) { Err(Cancelled) } else { Ok(()) }
 }
 
-/// Opens a file for writing, if that can be done, and so has its bytes computed. Where the job is paused meanwhile, that is begun again.
+/// Opens a file for writing, if that can be done, and so has its bytes computed. Where the job is
+/// paused meanwhile, that is begun again.
 fn compute_file(files: &ArrayFiles, file: &Waiting) -> Result<(), Cancelled> {
     loop {
         job::step(0)?;
@@ -186,7 +194,8 @@ fn compute_file(files: &ArrayFiles, file: &Waiting) -> Result<(), Cancelled> {
     }
 }
 
-/// The files that have names, and of which the inodes are among those in `left`. What cannot be told of a file's inode here its opening tells.
+/// The files that have names, and of which the inodes are among those in `left`. What cannot be
+/// told of a file's inode here its opening tells.
 fn listed(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, u64>) -> Vec<Waiting> {
     let core = files.core();
     let whole = core.array().in_use().minus(rebuilding).lowest().map(|slot| core.array().members()[slot].path.clone());
@@ -216,7 +225,8 @@ fn inode_of(backing: &Path) -> Option<u64> {
     Some(Attribute::decode(&bytes).ok()?.inode)
 }
 
-/// How many bytes of data a file of this size has, by what a backing file of it takes: holes are none of them.
+/// How many bytes of data a file of this size has, by what a backing file of it takes: holes are
+/// none of them.
 pub(crate) fn data_bytes(core: &Files, backing: &Path, size: u64) -> u64 {
     let geometry = core.array().geometry();
     match fs::symlink_metadata(backing) {

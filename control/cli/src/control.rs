@@ -1,4 +1,5 @@
-//! `pause`, `resume` and `cancel`: a job is told what to do by another process; and how `status` shows it.
+//! `pause`, `resume` and `cancel`: a job is told what to do by another process; and how `status`
+//! shows it.
 
 use crate::{
     compute::noun,
@@ -16,11 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a command waits for the job to do what it was told. A job that copies names finishes that first.
+/// How long a command waits for the job to do what it was told. A job that copies names finishes
+/// that first.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Tells the job that runs on an array what to do, and waits until it does that. Returns what is to be printed.
+/// Tells the job that runs on an array what to do, and waits until it does that. Returns what is to
+/// be printed.
 pub(crate) fn tell(source: &Source, thing: &str, wish: JobWish) -> Result<String, Failure> {
     let newest = inspect::newest(source, thing)?;
     let board = JobBoard::open(newest.array_uuid, newest.access);

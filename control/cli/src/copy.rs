@@ -1,16 +1,18 @@
 //! `add` and `retrieve`: copies between the host's files and the array's.
 //!
-//! Kept are modes, times, owners where the user may set them (without, no program keeps set-user-ID), symbolic links,
-//! pipes, sockets and devices as such, several names of one file as such, and long runs of zeros as holes. Files and
-//! directories keep their extended attributes and access control lists ([`crate::tree::is_copied`]); those of other
-//! files are not copied, which is told. As with cp, a destination that is a directory gets the copy inside it; missing
-//! directories above a destination are made.
+//! Kept are modes, times, owners where the user may set them (without, no program keeps
+//! set-user-ID), symbolic links, pipes, sockets and devices as such, several names of one file as
+//! such, and long runs of zeros as holes. Files and directories keep their extended attributes and
+//! access control lists ([`crate::tree::is_copied`]); those of other files are not copied, which is
+//! told. As with cp, a destination that is a directory gets the copy inside it; missing directories
+//! above a destination are made.
 //!
-//! In the copy of a directory, what cannot be copied is told of and left out, the rest is copied, and the command fails
-//! in the end. What has the name of a copy already is replaced if it is of the same kind, and left as it is otherwise.
-//! A file is replaced only after its original was read to the end, since it may be an earlier copy of what cannot be
-//! read any more. Nothing is copied from or to the array's own directories ([`crate::own`]), nor to itself: under
-//! `cxlraid run` the host's files are the array's.
+//! In the copy of a directory, what cannot be copied is told of and left out, the rest is copied,
+//! and the command fails in the end. What has the name of a copy already is replaced if it is of
+//! the same kind, and left as it is otherwise. A file is replaced only after its original was read
+//! to the end, since it may be an earlier copy of what cannot be read any more. Nothing is copied
+//! from or to the array's own directories ([`crate::own`]), nor to itself: under `cxlraid run` the
+//! host's files are the array's.
 
 use crate::{
     copy_report::{Fault, Report, called, in_the_way, unmade, unread},
@@ -164,7 +166,8 @@ impl<'a> Copying<'a> {
         Self { from, own, is_tree, report: Report::new(is_tree, bytes), top: Cell::new(None), copied: RefCell::default() }
     }
 
-    /// Copies what was found at `source` to the name that `target` ends with, in the directory `to`. Fails only if the copy ends.
+    /// Copies what was found at `source` to the name that `target` ends with, in the directory
+    /// `to`. Fails only if the copy ends.
     fn copy(&self, found: &Found, to: &dyn Directory, source: &Path, target: &Path) -> Result<(), Failure> {
         self.try_to_copy(found, to, source, target).or_else(|fault| self.report.leave(fault))
     }
@@ -239,7 +242,8 @@ impl<'a> Copying<'a> {
         }
     }
 
-    /// Makes `name` another name of the copy of a file that was copied under another one. False if that cannot be: then it is copied again.
+    /// Makes `name` another name of the copy of a file that was copied under another one. False if
+    /// that cannot be: then it is copied again.
     fn link(&self, found: &Found, to: &dyn Directory, name: &OsStr, there: Option<&Stat>) -> bool {
         let copied = self.copied.borrow();
         let Some((first, identity)) = copied.get(&found.stat.identity) else { return false };
@@ -250,7 +254,8 @@ impl<'a> Copying<'a> {
         }
         match to.link(first, name) {
             Ok(made) if made == *identity => true,
-            // Somebody has put another file in the first one's place: this name must not be that file's.
+            // Somebody has put another file in the first one's place: this name must not be that
+            // file's.
             Ok(_) => {
                 let _ = to.unlink(name);
                 false
@@ -259,7 +264,8 @@ impl<'a> Copying<'a> {
         }
     }
 
-    /// Makes way for a copy where something of its kind has its name already. A file that alone is asked for stays, and is written over by the copy.
+    /// Makes way for a copy where something of its kind has its name already. A file that alone is
+    /// asked for stays, and is written over by the copy.
     fn make_way(
         &self,
         found: &Found,
@@ -361,8 +367,9 @@ impl<'a> Copying<'a> {
         self.report.tell(&Failure::new(target.display(), what, "set it there if it is wanted"));
     }
 
-    /// Copies the content, and makes it durable. A copy that fails midway ends where its original cannot be read or the copy not be written, and the caller gives it no
-    /// mode and times, by which it would pass for the original.
+    /// Copies the content, and makes it durable. A copy that fails midway ends where its original
+    /// cannot be read or the copy not be written, and the caller gives it no mode and times, by
+    /// which it would pass for the original.
     fn copy_content(&self, from: &dyn Content, to: &dyn Content, bytes: u64, source: &Path, target: &Path) -> Result<(), Fault> {
         self.report.show(target);
         let copied = read_through(from, bytes, |block, offset| {
@@ -400,7 +407,8 @@ fn unwritten(target: &Path, error: &io::Error) -> Fault {
     unmade(target, "be written to its end and is a copy in part", error)
 }
 
-/// Reads a file of about `bytes` to its end, and calls `act` for each block. Returns how many bytes were read.
+/// Reads a file of about `bytes` to its end, and calls `act` for each block. Returns how many bytes
+/// were read.
 fn read_through(from: &dyn Content, bytes: u64, mut act: impl FnMut(&[u8], u64) -> io::Result<()>) -> Result<u64, Stop> {
     let mut buffer = vec![0; BLOCK_BYTES.min((bytes as usize).max(HOLE_BYTES))];
     let mut offset = 0;
@@ -498,7 +506,8 @@ mod tests {
         fs::create_dir_all(tree.join("sub")).unwrap();
         fs::write(tree.join("file"), "content").unwrap();
         fs::hard_link(tree.join("file"), tree.join("sub/other")).unwrap();
-        // A list that lets user 7 read: of the owner, user 7, the group, the mask, others (posix_acl_xattr.h).
+        // A list that lets user 7 read: of the owner, user 7, the group, the mask, others
+        // (posix_acl_xattr.h).
         let list: Vec<u8> = [(1, 6, u32::MAX), (2, 4, 7), (4, 0, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)]
             .iter()
             .flat_map(|&(tag, rights, id): &(u16, u16, u32)| {
@@ -628,7 +637,8 @@ mod tests {
         old_file(&path("source"), b"content", 0o6777);
         fs::create_dir_all(path("target/sub")).unwrap();
         fs::create_dir(path("elsewhere")).unwrap();
-        // Its file becomes a link to another, and its directory another directory, when the copy has begun.
+        // Its file becomes a link to another, and its directory another directory, when the copy
+        // has begun.
         let here = path.clone();
         let replace = move || {
             let path = &here;
@@ -707,7 +717,8 @@ mod tests {
             for root in [&tree, &copied] {
                 fs::set_permissions(root, fs::Permissions::from_mode(0o700)).unwrap();
             }
-            // The two names of one file lead to two files now, and a link is in the place of a file.
+            // The two names of one file lead to two files now, and a link is in the place of a
+            // file.
             fs::remove_file(path("second")).unwrap();
             fs::write(path("second"), "other").unwrap();
             fs::remove_file(path("file")).unwrap();

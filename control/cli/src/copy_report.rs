@@ -1,7 +1,8 @@
 //! What a copy tells while it runs: how far it is, what it leaves out, and what it cannot keep.
 //!
-//! Invariants: each name that is not copied as it should be is told of in a line of its own, and a copy with such names
-//! fails in the end. What the target cannot keep of a file whose content is whole is a warning, and no failure.
+//! Invariants: each name that is not copied as it should be is told of in a line of its own, and a
+//! copy with such names fails in the end. What the target cannot keep of a file whose content is
+//! whole is a warning, and no failure.
 
 use crate::{
     failure::Failure,
@@ -83,7 +84,8 @@ impl Report {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
-    /// Takes the bar away. The failure, if names of `source` were left out or copied in part, says to do what `todo` says.
+    /// Takes the bar away. The failure, if names of `source` were left out or copied in part, says
+    /// to do what `todo` says.
     pub(crate) fn end(&self, source: &Path, todo: &str) -> Result<(), Failure> {
         self.bar.finish_and_clear();
         let what = match self.left.get() {
@@ -141,7 +143,8 @@ pub(crate) fn in_the_way(target: &Path, kind: Kind) -> Fault {
     Failure::new(target.display(), what, "give another path, or remove it").into()
 }
 
-/// The fault of a copy that cannot be made or changed as `what` says. It ends the copy where nothing can be stored any more.
+/// The fault of a copy that cannot be made or changed as `what` says. It ends the copy where
+/// nothing can be stored any more.
 pub(crate) fn unmade(target: &Path, what: &str, error: &io::Error) -> Fault {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let failure = if error.raw_os_error() == Some(OsError::LOOP.raw_os_error()) {

@@ -1,6 +1,7 @@
 //! `cxlraid create`: an array of member directories, with a name.
 //!
-//! Invariants: a name is saved as a whole or not at all, for one array only; a creation that fails leaves members, journal and names as they were, and takes away nothing that was there before it.
+//! Invariants: a name is saved as a whole or not at all, for one array only; a creation that fails
+//! leaves members, journal and names as they were, and takes away nothing that was there before it.
 
 use crate::{
     access,
@@ -38,7 +39,8 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     if let Some(place) = &arguments.journal {
         config = journal::with_place(&config, &journal_place(place)?)?;
     }
-    // From here on nobody else makes an array of this name, and it is known that the name can be saved.
+    // From here on nobody else makes an array of this name, and it is known that the name can be
+    // saved.
     let name = registry.begin_name(&arguments.name, arguments.system)?;
     for warning in shared_devices(&spec.members) {
         eprintln!("{warning}");
@@ -105,7 +107,8 @@ fn journal_file(place: &JournalPlace) -> Option<PathBuf> {
     Some(if path.is_dir() { path.join("cxlraid.journal") } else { path.to_owned() })
 }
 
-/// A second name for an array that exists is refused unless it is complete: a typing mistake must not degrade an array.
+/// A second name for an array that exists is refused unless it is complete: a typing mistake must
+/// not degrade an array.
 fn refuse_existing(view: &ArrayView) -> Result<(), Failure> {
     let blank = |state| matches!(state, view::MemberState::New | view::MemberState::InSync);
     match view.members.iter().find(|member| !blank(member.state)) {

@@ -1,7 +1,10 @@
-//! The log of events of named arrays: where it lies, what commands tell, and `events`, which shows it.
+//! The log of events of named arrays: where it lies, what commands tell, and `events`, which shows
+//! it.
 //!
-//! Each array has a file `UUID.events` of JSON objects, one a line (core/array/src/events.rs), in `$XDG_STATE_HOME/cxlraid`, else in /var/lib/cxlraid for root and ~/.local/state/cxlraid for other users. Commands make it when they have something to tell;
-//! `cxlraid run` names it to the library. An array that has no name has a log if CXLRAID_EVENTS says where.
+//! Each array has a file `UUID.events` of JSON objects, one a line (core/array/src/events.rs), in
+//! `$XDG_STATE_HOME/cxlraid`, else in /var/lib/cxlraid for root and ~/.local/state/cxlraid for
+//! other users. Commands make it when they have something to tell; `cxlraid run` names it to the
+//! library. An array that has no name has a log if CXLRAID_EVENTS says where.
 
 use crate::{
     failure::{Exit, Failure},
@@ -93,7 +96,8 @@ fn state_directory() -> Option<PathBuf> {
     Some(state.join("cxlraid"))
 }
 
-/// Makes the log of an array if it is not there, and returns where it is. None if there is to be none; with an error, that it cannot be made and why.
+/// Makes the log of an array if it is not there, and returns where it is. None if there is to be
+/// none; with an error, that it cannot be made and why.
 pub(crate) fn made(source: &Source, uuid: &str) -> Result<Option<PathBuf>, Failure> {
     let Some(path) = place(source, uuid) else { return Ok(None) };
     match make(&path) {
@@ -147,11 +151,12 @@ pub(crate) fn begin(source: &Source, thing: &str, uuid: Uuid) -> Tell {
     }
 }
 
-/// For so long it is not said again that a backing file is too short: a program or command tries several times to open
-/// the file.
+/// For so long it is not said again that a backing file is too short: a program or command tries
+/// several times to open the file.
 const SAID_FOR: Duration = Duration::from_secs(10);
 
-/// Prints that a file is refused, since a backing file is too short and the members in use cannot give what is missing.
+/// Prints that a file is refused, since a backing file is too short and the members in use cannot
+/// give what is missing.
 fn print_short(_: &Member, host_path: &[u8]) {
     static SAID: Mutex<Vec<(Instant, Vec<u8>)>> = Mutex::new(Vec::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +170,8 @@ fn print_short(_: &Member, host_path: &[u8]) {
     eprintln!("{}", Failure::new(units::Shown(host_path), what, todo));
 }
 
-/// The array for a command that uses files as a program does. Prints which members it does without, and why.
+/// The array for a command that uses files as a program does. Prints which members it does without,
+/// and why.
 pub(crate) fn printing(array: Array) -> Array {
     for member in array.members() {
         let Some(state) = member.why_unused() else { continue };
@@ -288,7 +294,8 @@ fn logs(source: Option<&Source>) -> Result<Vec<PathBuf>, Failure> {
     Ok(found.filter_map(|array| place(&Source::Named(array.name, array.spec, Some(array.uuid.clone())), &array.uuid)).collect())
 }
 
-/// Shows what was logged, and with `follow` what is logged from then on, until a signal asks it to end.
+/// Shows what was logged, and with `follow` what is logged from then on, until a signal asks it to
+/// end.
 pub(crate) fn events(source: Option<&Source>, follow: bool, json: bool) -> Result<Exit, Failure> {
     let is_ended = crate::scrub::ending("events")?;
     let mut followers: Vec<Follower> = logs(source)?.into_iter().map(|path| Follower::new(path, false)).collect();

@@ -1,7 +1,10 @@
 //! `fail` and `remove`: members are taken out by hand, while programs run.
 //!
-//! `fail` does what the failure of a member does, but in order, as mdadm's --fail: what a crash or dead processes left half done and what was stored through mappings is made good with the member's help, then every process serves from the others, and
-//! the superblocks say that the member has failed. `remove` then empties its place, as mdadm's --remove: only of a member that is out.
+//! `fail` does what the failure of a member does, but in order, as mdadm's --fail: what a crash or
+//! dead processes left half done and what was stored through mappings is made good with the
+//! member's help, then every process serves from the others, and the superblocks say that the
+//! member has failed. `remove` then empties its place, as mdadm's --remove: only of a member that
+//! is out.
 
 use crate::{events, failure::Failure, files::ArrayFiles, inspect, member, spec::Source};
 use array::{Array, events::EventKind};
@@ -85,8 +88,9 @@ fn attach(source: &Source, thing: &str, member: &Path) -> Result<(ArrayFiles, Sl
     Ok((files, slot?))
 }
 
-/// Has the parity of all files that wait for a resync after a crash computed: without the member its bytes would be computed from parity that does not fit. Returns the inode numbers of files that still wait,
-/// because they could not be opened.
+/// Has the parity of all files that wait for a resync after a crash computed: without the member
+/// its bytes would be computed from parity that does not fit. Returns the inode numbers of files
+/// that still wait, because they could not be opened.
 fn agree(files: &ArrayFiles) -> Result<Vec<u64>, OsError> {
     let mut waiting = files.core().waiting_for_resync()?;
     if !waiting.is_empty() {
@@ -98,7 +102,8 @@ fn agree(files: &ArrayFiles) -> Result<Vec<u64>, OsError> {
     files.core().waiting_for_resync()
 }
 
-/// The files that could not be read any more with `out` out of use: those of the array, unless it `survives`, else those that wait to be rebuilt on what is left.
+/// The files that could not be read any more with `out` out of use: those of the array, unless it
+/// `survives`, else those that wait to be rebuilt on what is left.
 fn lost_with(files: &ArrayFiles, out: MemberSet, survives: bool) -> Result<Vec<Attribute>, OsError> {
     if !survives {
         return files.core().with_bytes();

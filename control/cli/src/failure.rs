@@ -1,5 +1,5 @@
-//! How a command ends when it cannot do what was asked: one line, `cxlraid: thing: what happened; what to do`, and an
-//! exit status.
+//! How a command ends when it cannot do what was asked: one line, `cxlraid: thing: what happened;
+//! what to do`, and an exit status.
 
 use std::fmt;
 use units::Shown;
@@ -56,7 +56,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A text without the numbers that std appends to what the system says: they tell an operator nothing.
+/// A text without the numbers that std appends to what the system says: they tell an operator
+/// nothing.
 pub(crate) fn without_numbers(mut text: String) -> String {
     while let Some(start) = text.find(" (os error ") {
         let end = text[start..].find(')').map_or(text.len(), |length| start + length + 1);
@@ -65,7 +66,8 @@ pub(crate) fn without_numbers(mut text: String) -> String {
     text
 }
 
-/// A clap error in the shape of every other error. Help and version requests are not errors and come back as `None`.
+/// A clap error in the shape of every other error. Help and version requests are not errors and
+/// come back as `None`.
 pub(crate) fn from_usage(error: &clap::Error) -> Option<Failure> {
     if !error.use_stderr() {
         return None;

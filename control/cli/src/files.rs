@@ -1,6 +1,8 @@
-//! The array's files as a [`Tree`]: `add` and `retrieve` use the same core as programs do, in this process.
+//! The array's files as a [`Tree`]: `add` and `retrieve` use the same core as programs do, in this
+//! process.
 //!
-//! Paths are logical, as programs see them; a symbolic link that leads out of the array is not followed to the host.
+//! Paths are logical, as programs see them; a symbolic link that leads out of the array is not
+//! followed to the host.
 
 use crate::{
     failure::Failure,
@@ -33,7 +35,8 @@ impl ArrayFiles {
     /// Takes over an attached array for the life of the process.
     pub(crate) fn open(array: Array) -> Result<Self, Failure> {
         let config = array.config().clone();
-        // What the core is told at its first use of a table names no member; a look without a start does.
+        // What the core is told at its first use of a table names no member; a look without a start
+        // does.
         let cannot = |error: OsError| match Array::foresee(&config) {
             Err(why) => inspect::refused("array", &why.to_string()),
             Ok(_) => inspect::refused("array", &io::Error::from(error).to_string()),
@@ -52,7 +55,9 @@ impl ArrayFiles {
         &self.names
     }
 
-    /// Opens a file, if there is one, without following a symlink: for writing if this user may write to it and nothing prevents that, as a program of the array that runs, so that what waits for the first to open it is done.
+    /// Opens a file, if there is one, without following a symlink: for writing if this user may
+    /// write to it and nothing prevents that, as a program of the array that runs, so that what
+    /// waits for the first to open it is done.
     pub(crate) fn open_to_scrub(&self, path: &Path) -> io::Result<Option<FileRef>> {
         let try_to = |flags| open_strictly(&self.names, bytes(path), flags);
         let opened = try_to(OFlags::RDWR).or_else(|_| try_to(OFlags::RDONLY))?;
@@ -65,13 +70,15 @@ impl ArrayFiles {
         prefixes.iter().map(|prefix| PathBuf::from(OsStr::from_bytes(prefix))).collect()
     }
 
-    /// Opens one file after the other for writing, as far as that goes, and changes nothing: what waits for the first to open a file is done then. `opened` is called with the inode number of each that could be
-    /// opened, and tells whether to go on.
+    /// Opens one file after the other for writing, as far as that goes, and changes nothing: what
+    /// waits for the first to open a file is done then. `opened` is called with the inode number of
+    /// each that could be opened, and tells whether to go on.
     pub(crate) fn open_each_to_write(&self, mut opened: impl FnMut(u64) -> bool) {
         self.each_file(|path| self.file_to_write(path).is_none_or(|file| opened(file.attribute().inode)));
     }
 
-    /// Calls `visit` with the path of each file that has a name, once for each of its names, until it returns false.
+    /// Calls `visit` with the path of each file that has a name, once for each of its names, until
+    /// it returns false.
     pub(crate) fn each_file(&self, mut visit: impl FnMut(&Path) -> bool) {
         let mut directories = self.prefixes();
         while let Some(path) = directories.pop() {
@@ -86,7 +93,8 @@ impl ArrayFiles {
         }
     }
 
-    /// Opens a file for writing and closes it, and changes nothing: what waits for the first to open it is done then. Returns whether it could be opened.
+    /// Opens a file for writing and closes it, and changes nothing: what waits for the first to
+    /// open it is done then. Returns whether it could be opened.
     pub(crate) fn open_to_write(&self, path: &Path) -> bool {
         self.file_to_write(path).is_some()
     }
@@ -98,7 +106,8 @@ impl ArrayFiles {
         }
     }
 
-    /// Where a host's file goes if nobody says: to the same path, or, if that is none of the array's and the array has one path alone, below that.
+    /// Where a host's file goes if nobody says: to the same path, or, if that is none of the
+    /// array's and the array has one path alone, below that.
     pub(crate) fn default_target(&self, host: &Path) -> PathBuf {
         match (&self.prefixes()[..], host.file_name()) {
             ([prefix], Some(name)) if !self.names.owns(&array::config::normalise(bytes(host))) => prefix.join(name),
@@ -119,7 +128,8 @@ impl ArrayFiles {
 }
 
 impl Drop for ArrayFiles {
-    /// Ends the use of the array. The members are given back too: this process may use them once more, by way of another runtime segment.
+    /// Ends the use of the array. The members are given back too: this process may use them once
+    /// more, by way of another runtime segment.
     fn drop(&mut self) {
         self.names.files().detach();
         self.names.files().array().abandon();
@@ -189,8 +199,9 @@ fn look(names: &Namespace, path: &[u8], follow: bool) -> io::Result<Found> {
     Ok(Found::new(stat, node))
 }
 
-/// An open directory of the array. The core takes paths: each is that of the directory when it was opened, in which there was no symbolic link, and whatever is opened by it
-/// must be found without one.
+/// An open directory of the array. The core takes paths: each is that of the directory when it was
+/// opened, in which there was no symbolic link, and whatever is opened by it must be found without
+/// one.
 struct ArrayDirectory {
     names: Namespace,
     opened: Opened,
@@ -201,8 +212,9 @@ impl ArrayDirectory {
         [self.opened.path.as_slice(), b"/", name.as_bytes()].concat()
     }
 
-    /// The path of what is to be changed in the directory, which still lies where it did. Whoever changes it follows no
-    /// symbolic link in it ([`ProgramPath::known`]): one may come in the directory's place meanwhile.
+    /// The path of what is to be changed in the directory, which still lies where it did. Whoever
+    /// changes it follows no symbolic link in it ([`ProgramPath::known`]): one may come in the
+    /// directory's place meanwhile.
     fn path_to_change(&self, name: &OsStr) -> io::Result<Vec<u8>> {
         open_strictly(&self.names, &self.opened.path, OFlags::PATH | OFlags::DIRECTORY)?;
         Ok(self.path(name))

@@ -1,8 +1,8 @@
-//! The command under the name `mount.cxlraid`: mount(8) starts it for file systems of the type `cxlraid`, of its own accord
-//! or for a line of /etc/fstab.
+//! The command under the name `mount.cxlraid`: mount(8) starts it for file systems of the type
+//! `cxlraid`, of its own accord or for a line of /etc/fstab.
 //!
-//! Options of mount(8) that say how to mount become those of `cxlraid mount`; those that are for mount(8) and systemd
-//! (`nofail`, `_netdev`, `x-systemd...`) say nothing here.
+//! Options of mount(8) that say how to mount become those of `cxlraid mount`; those that are for
+//! mount(8) and systemd (`nofail`, `_netdev`, `x-systemd...`) say nothing here.
 
 use crate::{
     args,
@@ -104,7 +104,8 @@ pub(crate) fn is_meant(program: Option<&OsStr>) -> bool {
     program.map(Path::new).and_then(Path::file_name) == Some(OsStr::new(NAME))
 }
 
-/// Reads the words that mount(8) gives its helper. The answer is None if mount(8) asks the helper only to pretend (-f).
+/// Reads the words that mount(8) gives its helper. The answer is None if mount(8) asks the helper
+/// only to pretend (-f).
 pub(crate) fn arguments(words: impl Iterator<Item = OsString>) -> Result<Option<args::Mount>, Failure> {
     let wrong = |what: &str| Failure::new(NAME, what, USAGE).with_exit(Exit::Usage);
     let (mut named, mut list, mut pretends, mut is_lenient) = (Vec::new(), String::new(), false, false);

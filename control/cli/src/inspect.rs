@@ -1,7 +1,7 @@
 //! An array as its members show it: superblocks are read, nothing is attached, locked or changed.
 //!
-//! So `status` works while programs run, for an array that cannot be started, and for users who may only read. The
-//! standing of a member follows the same rules as core/array/assemble.
+//! So `status` works while programs run, for an array that cannot be started, and for users who may
+//! only read. The standing of a member follows the same rules as core/array/assemble.
 
 use crate::{
     failure::{Failure, without_numbers},
@@ -92,8 +92,9 @@ pub(crate) fn read_superblock(member: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file that a member has or names, to be read. What is no regular file is refused before it is opened and, if it takes another's place meanwhile, without waiting
-/// for it: a pipe waits for a writer, a device may act.
+/// Opens a file that a member has or names, to be read. What is no regular file is refused before
+/// it is opened and, if it takes another's place meanwhile, without waiting for it: a pipe waits
+/// for a writer, a device may act.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let require = |metadata: &fs::Metadata| match metadata.file_type() {
         kind if kind.is_file() => Ok(()),
@@ -179,7 +180,8 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     })
 }
 
-/// Notes how much is still to be computed for members that are being rebuilt, as another member has it.
+/// Notes how much is still to be computed for members that are being rebuilt, as another member has
+/// it.
 fn note_rebuilds(members: &mut [MemberView], jobs: &[view::JobView]) {
     let meta = |member: &MemberView| Path::new(&member.path).join(OsStr::from_bytes(format::DIRECTORY.to_bytes()));
     let Some(meta) = members.iter().find(|member| member.state == MemberState::InSync).map(meta) else { return };
@@ -193,7 +195,8 @@ fn note_rebuilds(members: &mut [MemberView], jobs: &[view::JobView]) {
     }
 }
 
-/// Notes of members what a start would find besides their superblocks. Returns why a start would be refused, unless the members are read-only where this command runs.
+/// Notes of members what a start would find besides their superblocks. Returns why a start would be
+/// refused, unless the members are read-only where this command runs.
 fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
     match Array::foresee(config) {
         Ok(found) => {
@@ -207,8 +210,9 @@ fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
     }
 }
 
-/// Notes of members in which slot a start would have them, and what it would find wrong. A member is known by its directory: what lies there may have the superblock of another member, which a start does not come to
-/// read.
+/// Notes of members in which slot a start would have them, and what it would find wrong. A member
+/// is known by its directory: what lies there may have the superblock of another member, which a
+/// start does not come to read.
 fn note_standings(found: &[(&Path, usize, Standing, Option<&str>)], members: &mut [MemberView]) {
     for member in members.iter_mut().filter(|member| member.state.works()) {
         let Some(&(_, slot, standing, reason)) = found.iter().find(|(path, ..)| path.display().to_string() == member.path) else {
@@ -230,7 +234,8 @@ fn superblock(found: &Found) -> Option<&Superblock> {
     }
 }
 
-/// One line per slot. A path without a superblock stands for the slots no superblock claims, in the order given.
+/// One line per slot. A path without a superblock stands for the slots no superblock claims, in the
+/// order given.
 fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>, expected: Option<Uuid>) -> Vec<MemberView> {
     // Another array's member claims no slot of this one.
     let own = |found| superblock(found).filter(|own| expected.is_none_or(|expected| own.array_uuid == expected));
@@ -326,7 +331,8 @@ mod tests {
             bytes_free: None,
             names_lost: 0,
         };
-        // The second directory holds a copy of the third's superblock, and its file system is read-only.
+        // The second directory holds a copy of the third's superblock, and its file system is
+        // read-only.
         let mut members = [at(0, "/m0"), at(2, "/m1"), at(2, "/m2")];
         let found = [("/m0", 0, Standing::InSync), ("/m1", 1, Standing::Failed), ("/m2", 2, Standing::InSync)];
         note_standings(&found.map(|(path, slot, standing)| (Path::new(path), slot, standing, None)), &mut members);

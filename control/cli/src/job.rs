@@ -1,11 +1,15 @@
-//! The rebuild, replacement, re-add or scrub that this process runs: its pace, and what others see of it and tell it.
+//! The rebuild, replacement, re-add or scrub that this process runs: its pace, and what others see
+//! of it and tell it.
 //!
-//! Whoever works asks before each piece of work ([`step`], or [`computing`] where locks of a file are held) whether to go on, and is made to wait where a rate is set, where
-//! programs are busy, or while the job is paused. A thread publishes how far the job has come in the runtime segment ten times a second (core/array/src/runtime/job.rs), reads there what other processes wish, and looks whether
-//! programs are busy.
+//! Whoever works asks before each piece of work ([`step`], or [`computing`] where locks of a file
+//! are held) whether to go on, and is made to wait where a rate is set, where programs are busy, or
+//! while the job is paused. A thread publishes how far the job has come in the runtime segment ten
+//! times a second (core/array/src/runtime/job.rs), reads there what other processes wish, and looks
+//! whether programs are busy.
 //!
-//! Invariants: a process runs one job at a time. A job that is told to pause ends the piece that each worker has begun, for which it may hold locks of a file, and begins no other; a scrub goes on
-//! looking at names until it comes to the next file.
+//! Invariants: a process runs one job at a time. A job that is told to pause ends the piece that
+//! each worker has begun, for which it may hold locks of a file, and begins no other; a scrub goes
+//! on looking at names until it comes to the next file.
 
 use array::runtime::{Job, JobBoard, JobKind, JobState, JobWish};
 use format::{Access, Uuid};
@@ -28,11 +32,13 @@ const PERIOD: Duration = Duration::from_millis(100);
 const NAP: Duration = Duration::from_millis(2);
 /// The rate is that of the last samples of work, one for each period.
 const SAMPLE_COUNT: usize = 50;
-/// The rate of a job that gives way while programs are busy: never nothing, so that it ends one day.
+/// The rate of a job that gives way while programs are busy: never nothing, so that it ends one
+/// day.
 pub(crate) const GIVING_WAY_BYTES: u64 = 10 << 20;
 /// Programs count as busy so long after they were seen at work.
 const BUSY_FOR: Duration = Duration::from_millis(500);
-/// A piece of work counts as so many bytes at least where a rate is kept, since a file costs something before its first byte.
+/// A piece of work counts as so many bytes at least where a rate is kept, since a file costs
+/// something before its first byte.
 const PIECE_BYTES: u64 = 16 << 10;
 /// So far behind its rate a job may catch up.
 const CATCH_UP_NS: u64 = 50_000_000;
@@ -116,7 +122,8 @@ impl Work {
         rate
     }
 
-    /// Takes the next piece of work of so many bytes into account. Returns when it is to begin, in nanoseconds of the monotonic clock.
+    /// Takes the next piece of work of so many bytes into account. Returns when it is to begin, in
+    /// nanoseconds of the monotonic clock.
     fn turn_ns(&self, bytes: u64) -> u64 {
         let Some(rate) = self.rate_now() else { return 0 };
         let (now, ns) = (sys::clock::monotonic_ns(), u128::from(bytes.max(PIECE_BYTES)) * 1_000_000_000 / u128::from(rate));
@@ -130,7 +137,8 @@ impl Work {
     }
 }
 
-/// Waits until it is this thread's turn to do so many bytes more, with no lock held, and while the job is paused. Fails if the job is to end.
+/// Waits until it is this thread's turn to do so many bytes more, with no lock held, and while the
+/// job is paused. Fails if the job is to end.
 pub(crate) fn step(bytes: u64) -> Result<(), Cancelled> {
     let turn_ns = WORK.turn_ns(bytes);
     while sys::clock::monotonic_ns() < turn_ns || WORK.is(JobWish::Pause) {
@@ -142,8 +150,10 @@ pub(crate) fn step(bytes: u64) -> Result<(), Cancelled> {
     if is_ended() { Err(Cancelled) } else { Ok(()) }
 }
 
-/// What the core asks before it computes so many bytes more of a file, of which locks are held (`array::Tell::computing`). Where somebody waits for one of these it is not slowed down, and when the job is to pause or to
-/// end the file is left as it is: its bytes are computed from the first one on when the job goes on.
+/// What the core asks before it computes so many bytes more of a file, of which locks are held
+/// (`array::Tell::computing`). Where somebody waits for one of these it is not slowed down, and
+/// when the job is to pause or to end the file is left as it is: its bytes are computed from the
+/// first one on when the job goes on.
 pub(crate) fn computing(bytes: u64, is_waited_for: &dyn Fn() -> bool) -> bool {
     let turn_ns = WORK.turn_ns(bytes);
     loop {
@@ -175,7 +185,8 @@ pub(crate) fn count_bytes(bytes: u64) {
     WORK.count(bytes);
 }
 
-/// A file of so many bytes of data was begun by this thread, and is done or not. Returns whether it was left as it is, since the job is to pause or to end.
+/// A file of so many bytes of data was begun by this thread, and is done or not. Returns whether it
+/// was left as it is, since the job is to pause or to end.
 pub(crate) fn end_file(bytes: u64, is_done: bool) -> bool {
     WORK.bytes_done.fetch_sub(COUNTED.take(), Ordering::Relaxed);
     let is_left = IS_LEFT.take() && !is_done;
@@ -186,7 +197,8 @@ pub(crate) fn end_file(bytes: u64, is_done: bool) -> bool {
     is_left
 }
 
-/// Sets the totals that others see: so many files and bytes are left to do, and what is done already counts besides.
+/// Sets the totals that others see: so many files and bytes are left to do, and what is done
+/// already counts besides.
 pub(crate) fn set_totals(files: u64, bytes: u64) {
     WORK.files_total.store(WORK.files_done.load(Ordering::Relaxed) + files, Ordering::Relaxed);
     WORK.bytes_total.store(WORK.bytes_done.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
@@ -304,7 +316,8 @@ impl Publisher {
         board.publish(&self.job);
     }
 
-    /// Notes how much was done since the last time. A time in which nothing was to be done tells nothing of the rate.
+    /// Notes how much was done since the last time. A time in which nothing was to be done tells
+    /// nothing of the rate.
     fn sample(&mut self) {
         let (now, done) = (Instant::now(), bytes().0);
         let (before, already) = std::mem::replace(&mut self.sampled, (now, done));
@@ -352,7 +365,9 @@ struct Programs {
 }
 
 impl Programs {
-    /// Whether programs that use the array have used a processor lately. A call of the library leaves no trace that is cheaper to find, so a program that computes something else counts as busy, too.
+    /// Whether programs that use the array have used a processor lately. A call of the library
+    /// leaves no trace that is cheaper to find, so a program that computes something else counts as
+    /// busy, too.
     fn are_busy(&mut self, pids: &[u32]) -> bool {
         let now: BTreeMap<u32, u64> = pids.iter().filter_map(|&pid| Some((pid, processor_ticks(pid)?))).collect();
         // What a program had used before it was first seen here is past.

@@ -1,7 +1,9 @@
-//! The subcommands of `cxlraid journal`: they show an array's journal, replay its records, and add, empty and remove it.
+//! The subcommands of `cxlraid journal`: they show an array's journal, replay its records, and add,
+//! empty and remove it.
 //!
-//! [`show`], [`summary`] and [`summary_of_member`] only read files. The others work on an attached array. Attaching replays nothing: a
-//! record waits until the file to which its bytes belong is opened for writing. [`replay`] opens every file for which a record waits.
+//! [`show`], [`summary`] and [`summary_of_member`] only read files. The others work on an attached
+//! array. Attaching replays nothing: a record waits until the file to which its bytes belong is
+//! opened for writing. [`replay`] opens every file for which a record waits.
 //!
 //! In all of them `thing` is what the operator called the array, for messages.
 
@@ -39,7 +41,8 @@ struct JournalView {
     problem: Option<String>,
     lanes: usize,
     lane_bytes: usize,
-    /// The persistence domain of the journal's file (of its first copy): "volatile", "page cache", and so on.
+    /// The persistence domain of the journal's file (of its first copy): "volatile", "page cache",
+    /// and so on.
     persistence: Option<String>,
     waiting: Vec<WaitingView>,
 }
@@ -51,10 +54,11 @@ enum State {
     None,
     /// No record waits.
     Clean,
-    /// Records wait to be replayed, because a death or a crash cut their writes short; or they belong to writes that are under way.
+    /// Records wait to be replayed, because a death or a crash cut their writes short; or they
+    /// belong to writes that are under way.
     Waiting,
-    /// The array cannot be attached, because of its journal: no copy of it can be used, or a copy is not the journal that the array was
-    /// last used with.
+    /// The array cannot be attached, because of its journal: no copy of it can be used, or a copy
+    /// is not the journal that the array was last used with.
     Lost,
 }
 
@@ -71,7 +75,8 @@ struct WaitingView {
 #[derive(Debug)]
 struct Unusable {
     what: String,
-    /// Whether the member has only lost it, and the array is attached with the other copies; else attaching is refused.
+    /// Whether the member has only lost it, and the array is attached with the other copies; else
+    /// attaching is refused.
     is_lost: bool,
 }
 
@@ -100,7 +105,8 @@ pub(crate) fn summary(config: &Config, superblock: &Superblock) -> Option<Journa
     summary_of_view(view_of(superblock, "", &paths))
 }
 
-/// Where an array's journal is, and in which state, as one member shows it: of a journal on the members only this member's copy is read.
+/// Where an array's journal is, and in which state, as one member shows it: of a journal on the
+/// members only this member's copy is read.
 pub(crate) fn summary_of_member(member: &Path, superblock: &Superblock) -> Option<JournalSummary> {
     let path = |entry: &JournalEntry| match &entry.path {
         Some(path) => PathBuf::from(OsStr::from_bytes(path.as_bytes())),
@@ -183,8 +189,9 @@ fn view_of(superblock: &Superblock, thing: &str, paths: &[PathBuf]) -> JournalVi
     view
 }
 
-/// The paths of the journal's copies: that of the superblock's entry, or one for each holder that is in sync and found. A holder that is
-/// out has no copy that counts; `status` shows that it is out.
+/// The paths of the journal's copies: that of the superblock's entry, or one for each holder that
+/// is in sync and found. A holder that is out has no copy that counts; `status` shows that it is
+/// out.
 fn paths(config: &Config, superblock: &Superblock, entry: &JournalEntry) -> Vec<PathBuf> {
     if let Some(path) = &entry.path {
         return vec![PathBuf::from(OsStr::from_bytes(path.as_bytes()))];
@@ -203,7 +210,8 @@ fn paths(config: &Config, superblock: &Superblock, entry: &JournalEntry) -> Vec<
     held.iter().filter(in_sync).filter_map(|slot| Some(slots.get(&slot)?.join(".cxlraid/journal"))).collect()
 }
 
-/// Opens the copy of the journal at `path`, and checks that it is whole and the journal that the superblock names.
+/// Opens the copy of the journal at `path`, and checks that it is whole and the journal that the
+/// superblock names.
 fn open(path: &Path, superblock: &Superblock, entry: &JournalEntry) -> Result<(File, JournalHeader), Unusable> {
     let cannot = |error: io::Error| Unusable {
         is_lost: error.kind() != io::ErrorKind::PermissionDenied,
@@ -222,7 +230,8 @@ fn open(path: &Path, superblock: &Superblock, entry: &JournalEntry) -> Result<(F
     Ok((file, header))
 }
 
-/// The newest record of lane number `lane` on all copies, if no copy has it settled. A copy of which the lane cannot be read is passed over.
+/// The newest record of lane number `lane` on all copies, if no copy has it settled. A copy of
+/// which the lane cannot be read is passed over.
 fn waiting(copies: &[&(File, JournalHeader)], lane: usize) -> Option<WaitingView> {
     let record = |(file, header): &&(File, JournalHeader)| {
         let mut bytes = [0; JOURNAL_RECORD_BYTES];
@@ -267,7 +276,8 @@ impl JournalView {
     }
 }
 
-/// Opens every file for which records wait, for writing; opening replays them. Returns how many records waited before.
+/// Opens every file for which records wait, for writing; opening replays them. Returns how many
+/// records waited before.
 pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
     if array.journal().is_none() {
         return Err(Failure::new(thing, "has no journal", "make one with 'cxlraid journal add'"));
@@ -276,7 +286,8 @@ pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
     // Records of files that exist no longer wait for nothing.
     files.core().forget_gone_records().map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
     let before = files.core().waiting_records().len();
-    // Goes on while a record waits. A file that cannot be opened keeps its records waiting; they are counted below.
+    // Goes on while a record waits. A file that cannot be opened keeps its records waiting; they
+    // are counted below.
     files.open_each_to_write(|_| !files.core().waiting_records().is_empty());
     let left = files.core().waiting_records().len();
     if left == 0 {
@@ -286,8 +297,9 @@ pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
     Err(Failure::new(thing, what, "run it as a user who may write to every file"))
 }
 
-/// `config` with the journal at `place`, which the operator typed. The core's message for a bad place begins with `CXLRAID_JOURNAL: `, the
-/// variable by which programs name the place; the operator did not set it, so that is cut off.
+/// `config` with the journal at `place`, which the operator typed. The core's message for a bad
+/// place begins with `CXLRAID_JOURNAL: `, the variable by which programs name the place; the
+/// operator did not set it, so that is cut off.
 pub(crate) fn with_place(config: &Config, place: &JournalPlace) -> Result<Config, Failure> {
     config.clone().with_journal(place).map_err(|error| {
         inspect::refused("journal", &error.to_string().replacen("CXLRAID_JOURNAL: ", "", 1)).with_exit(Exit::Usage)
@@ -304,8 +316,8 @@ fn check_alone(array: &Array, thing: &str) -> Result<(), Failure> {
     Err(Failure::new(thing, format!("is in use by {users}"), "stop them first"))
 }
 
-/// Attaches, and keeps other processes from attaching until [`set`] lets them in or this process ends: a process that attached earlier
-/// would go on with the old journal.
+/// Attaches, and keeps other processes from attaching until [`set`] lets them in or this process
+/// ends: a process that attached earlier would go on with the old journal.
 fn attach_holding(config: &Config, thing: &str) -> Result<Array, Failure> {
     Array::attach_holding(config).map_err(|error| inspect::refused(thing, &error.to_string()))
 }
@@ -314,13 +326,14 @@ fn attach_holding(config: &Config, thing: &str) -> Result<Array, Failure> {
 fn files_of(array: Array, thing: &str) -> Result<&'static Files, Failure> {
     let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
     persist::fault::install_handlers().map_err(cannot)?;
-    // A process can end in order while one of its threads is in the middle of a write. The record of such a write counts as waiting, too.
+    // A process can end in order while one of its threads is in the middle of a write. The record
+    // of such a write counts as waiting, too.
     array.runtime().note_deaths();
     Files::new(array).map_err(cannot)
 }
 
-/// Writes `place` into the superblocks as that of the journal (None: there is no journal any more). Then, also if that failed, detaches and
-/// lets other processes attach.
+/// Writes `place` into the superblocks as that of the journal (None: there is no journal any more).
+/// Then, also if that failed, detaches and lets other processes attach.
 fn set(files: &Files, place: Option<(&JournalPlace, SaidBy)>, thing: &str) -> Result<(), Failure> {
     let done = files.array().set_journal(place).map_err(|error| inspect::refused(thing, &error.to_string()));
     files.detach();
@@ -328,11 +341,12 @@ fn set(files: &Files, place: Option<(&JournalPlace, SaidBy)>, thing: &str) -> Re
     done
 }
 
-/// Empties the journal, by making a new one: the records that wait are given up, and copies and parity are computed anew from the data as
-/// it is now.
+/// Empties the journal, by making a new one: the records that wait are given up, and copies and
+/// parity are computed anew from the data as it is now.
 ///
-/// A journal that is lost, or in whose place there is another one, is replaced by a new one as well. At a path outside the members that is
-/// done only if `to` names the path, or if a journal of this array lies there.
+/// A journal that is lost, or in whose place there is another one, is replaced by a new one as
+/// well. At a path outside the members that is done only if `to` names the path, or if a journal of
+/// this array lies there.
 pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> Result<String, Failure> {
     let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
     if let Some(to) = to {
@@ -352,7 +366,8 @@ pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> 
     check_alone(&array, thing)?;
     let place = array.journal_place().map_err(cannot)?;
     let place = place.ok_or_else(|| Failure::new(thing, "has no journal", "make one with 'cxlraid journal add'"))?;
-    // Superblocks may be forged. That they name a path is not enough to make a file there, or to change the owner of one.
+    // Superblocks may be forged. That they name a path is not enough to make a file there, or to
+    // change the owner of one.
     let (to, said_by) = to.map_or((&place, SaidBy::Superblocks), |to| (to, SaidBy::Operator));
     array.check_journal_place(to, said_by).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let files = files_of(array, thing)?;

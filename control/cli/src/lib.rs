@@ -1,10 +1,10 @@
 //! What `cxlraid` does: the operator's command.
 //!
-//! It makes arrays, gives them names, runs programs on them and says how they are. The data path is not here: programs
-//! serve themselves through libcxlraid.so.
+//! It makes arrays, gives them names, runs programs on them and says how they are. The data path is
+//! not here: programs serve themselves through libcxlraid.so.
 //!
-//! Invariants: an error is one line on standard error (`cxlraid: thing: what happened; what to do`); the exit statuses are
-//! those of [`failure::Exit`]; commands that only look change nothing.
+//! Invariants: an error is one line on standard error (`cxlraid: thing: what happened; what to
+//! do`); the exit statuses are those of [`failure::Exit`]; commands that only look change nothing.
 #![deny(unsafe_code)]
 
 mod access;

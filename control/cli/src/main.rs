@@ -1,4 +1,5 @@
-//! `cxlraid`: the operator's command. What it does is in the library beside this file, so that it can be fuzzed.
+//! `cxlraid`: the operator's command. What it does is in the library beside this file, so that it
+//! can be fuzzed.
 #![deny(unsafe_code)]
 
 use std::process::ExitCode;

@@ -30,7 +30,8 @@ pub(crate) fn member(source: &Source, command: &Command) -> Result<String, Failu
     Ok(format!("{thing}: {shown}: write-mostly {}\n", if is_last { "on" } else { "off" }))
 }
 
-/// The places of members that are to be written mostly, among the members of an array that is to be made.
+/// The places of members that are to be written mostly, among the members of an array that is to be
+/// made.
 pub(crate) fn slots_among(members: &[PathBuf], wanted: &[PathBuf], level: Level) -> Result<Vec<Slot>, Failure> {
     let place = |path: &PathBuf| {
         let found = members.iter().position(|member| absolute(member) == absolute(path));

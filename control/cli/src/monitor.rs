@@ -1,11 +1,13 @@
 //! `monitor`: a program is told what happens to arrays, as by mdadm --monitor.
 //!
-//! What programs and commands log is passed on as it comes. Besides, the members are looked at every now and then: one that nobody uses fails without anybody who could log it. What is seen so is logged here, and passed on from the log like
-//! everything else, so each event is told once.
+//! What programs and commands log is passed on as it comes. Besides, the members are looked at
+//! every now and then: one that nobody uses fails without anybody who could log it. What is seen so
+//! is logged here, and passed on from the log like everything else, so each event is told once.
 //!
 //! What is seen is told to Prometheus as well, by a file ([`crate::prometheus`]).
 //!
-//! Where a member is out and a spare is ready, or a rebuild was cut short, a process of this command does what 'cxlraid rebuild --spares' does.
+//! Where a member is out and a spare is ready, or a rebuild was cut short, a process of this
+//! command does what 'cxlraid rebuild --spares' does.
 
 use crate::{
     control,
@@ -80,7 +82,8 @@ impl Repair {
         Self { child: None, not_before: Instant::now(), pause: PAUSE_MIN }
     }
 
-    /// Runs it if the array needs it and it does not run already. A scrub ends for it: redundancy that is gone comes before one that is looked at.
+    /// Runs it if the array needs it and it does not run already. A scrub ends for it: redundancy
+    /// that is gone comes before one that is looked at.
     fn attend(&mut self, source: &Source, name: &str, view: &ArrayView) {
         if let Some(child) = &mut self.child {
             let Ok(Some(status)) = child.try_wait() else { return };
@@ -173,7 +176,8 @@ pub(crate) fn monitor(
     }
 }
 
-/// The names of the arrays whose files describe them. What is wrong with the file of another is told, and keeps no array from being watched.
+/// The names of the arrays whose files describe them. What is wrong with the file of another is
+/// told, and keeps no array from being watched.
 fn described(registry: &Registry) -> Result<Vec<ArrayName>, Failure> {
     let mut names = registry.names()?;
     names.retain(|name| registry.find(name).map_err(|failure| eprintln!("{failure}")).is_ok());
@@ -229,7 +233,8 @@ impl Watched {
         }
     }
 
-    /// Looks at the members, and logs those that are out and were not before. What cannot be looked at is looked at again later.
+    /// Looks at the members, and logs those that are out and were not before. What cannot be looked
+    /// at is looked at again later.
     fn look(&mut self, kind: EventKind) {
         self.is_due = false;
         // A replacement changes which directories are the members.
@@ -281,7 +286,8 @@ fn require_program(program: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Runs the program with the event, the array and, if it is about one, the member as its arguments, and waits for it.
+/// Runs the program with the event, the array and, if it is about one, the member as its arguments,
+/// and waits for it.
 fn tell(program: &Path, logged: &Logged, is_ended: &AtomicBool) {
     let mut command = Command::new(program);
     command.arg(&logged.event).arg(logged.thing()).args(&logged.member).stdin(Stdio::null());

@@ -1,9 +1,9 @@
-//! `cxlraid mount` and `cxlraid unmount`: the array's directories through the kernel, for programs that the library
-//! cannot reach.
+//! `cxlraid mount` and `cxlraid unmount`: the array's directories through the kernel, for programs
+//! that the library cannot reach.
 //!
-//! A mount is looked at from all sides before anything is done, and either all directories of an array are mounted or
-//! none. In the background the command starts itself once more as the process that serves the mount, and waits until
-//! that has mounted, or has said why not.
+//! A mount is looked at from all sides before anything is done, and either all directories of an
+//! array are mounted or none. In the background the command starts itself once more as the process
+//! that serves the mount, and waits until that has mounted, or has said why not.
 
 use crate::{
     args::{Mount, Unmount},
@@ -48,7 +48,8 @@ use sys::{
 const PERIOD: Duration = Duration::from_millis(100);
 /// Those who use a mount whose process is asked to end have so long to end, too.
 const GRACE: Duration = Duration::from_secs(3);
-/// The process that serves a mount holds a descriptor for each file that the kernel remembers, up to a half of these.
+/// The process that serves a mount holds a descriptor for each file that the kernel remembers, up
+/// to a half of these.
 const DESCRIPTOR_COUNT: u64 = 1 << 20;
 
 /// A directory of the array, and where it is mounted.
@@ -128,7 +129,8 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-/// What is mounted where: each path of the array at its own place, or the only one at the directory given.
+/// What is mounted where: each path of the array at its own place, or the only one at the directory
+/// given.
 fn places(config: &Config, directory: Option<&Path>) -> Result<Vec<Place>, Failure> {
     // As the kernel lists mounts.
     let real = |directory: &Path| fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
@@ -148,7 +150,8 @@ fn places(config: &Config, directory: Option<&Path>) -> Result<Vec<Place>, Failu
     }
 }
 
-/// Refuses a directory on which the array cannot be mounted, or should not. A mount whose process has ended is taken away.
+/// Refuses a directory on which the array cannot be mounted, or should not. A mount whose process
+/// has ended is taken away.
 fn check(directory: &Path, config: &Config, source: &Source) -> Result<(), Failure> {
     let fail = |what: String, todo: &str| Err(Failure::new(directory.display(), what, todo));
     for found in mounts()?.iter().rev().filter(|mount| mount.directory == *directory) {

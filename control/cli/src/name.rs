@@ -1,6 +1,7 @@
 //! The name of an array: what is typed, and what its TOML file is called.
 //!
-//! Invariant: an `ArrayName` is safe as a file name and on a command line; it never starts with '-' or '.'.
+//! Invariant: an `ArrayName` is safe as a file name and on a command line; it never starts with '-'
+//! or '.'.
 
 use std::{fmt, str::FromStr};
 

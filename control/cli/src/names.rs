@@ -1,12 +1,13 @@
-//! What `cxlraid status` says of names: files of the array that have no name on one member, or something else in their place.
+//! What `cxlraid status` says of names: files of the array that have no name on one member, or
+//! something else in their place.
 //!
-//! No start looks at all names. If the lowest member lacks a name, a program that uses the name goes on without that
-//! member, or is refused if the others cannot do without it. If another member lacks it, the file is made there anew from
-//! the others. Until then the file has less redundancy than it should. So the array is degraded, although a start finds
-//! every member in sync.
+//! No start looks at all names. If the lowest member lacks a name, a program that uses the name
+//! goes on without that member, or is refused if the others cannot do without it. If another member
+//! lacks it, the file is made there anew from the others. Until then the file has less redundancy
+//! than it should. So the array is degraded, although a start finds every member in sync.
 //!
-//! Directories are listed, and nothing is locked or changed. Programs may change names meanwhile: what differs is looked at
-//! once more after a while in which every change has reached all members.
+//! Directories are listed, and nothing is locked or changed. Programs may change names meanwhile:
+//! what differs is looked at once more after a while in which every change has reached all members.
 
 use crate::view::{ArrayView, MemberView};
 use format::{Attribute, INODE_RECORD_BYTES, InodeRecord, inode_record_offset};
@@ -20,7 +21,8 @@ use std::{
 };
 use sys::{OsError, rustix::fs::lgetxattr};
 
-/// After so many names of each member no more are looked at: `status` is to answer soon, also for an array of millions.
+/// After so many names of each member no more are looked at: `status` is to answer soon, also for
+/// an array of millions.
 const NAME_COUNT_MAX: usize = 100_000;
 /// Differences that are looked at a second time at most.
 const DIFFERENCE_COUNT_MAX: usize = 1_000;
@@ -111,8 +113,9 @@ fn holds_file(roots: &[PathBuf], place: &Path) -> bool {
     any_file(roots, place, &mut |_| true)
 }
 
-/// Whether a file of the array at a place on a member, or below it, is one that `is_wanted`. That function is told which
-/// file it is, or None if the file's attribute is damaged: a damaged attribute proves as well that there is a file.
+/// Whether a file of the array at a place on a member, or below it, is one that `is_wanted`. That
+/// function is told which file it is, or None if the file's attribute is damaged: a damaged
+/// attribute proves as well that there is a file.
 fn any_file(roots: &[PathBuf], place: &Path, is_wanted: &mut dyn FnMut(Option<Attribute>) -> bool) -> bool {
     let Ok(kind) = fs::symlink_metadata(place).map(|metadata| metadata.file_type()) else { return false };
     if kind.is_file() {
@@ -146,8 +149,9 @@ fn name_counts(roots: &[PathBuf], root: &Path) -> NameCounts {
     counts
 }
 
-/// Whether a member's inode table has the file to which an attribute belongs, or no table can be read. A backing file that
-/// was put back after the array had removed the file is known to none: nobody lacks it.
+/// Whether a member's inode table has the file to which an attribute belongs, or no table can be
+/// read. A backing file that was put back after the array had removed the file is known to none:
+/// nobody lacks it.
 fn is_known(roots: &[PathBuf], attribute: Attribute) -> bool {
     let mut records = roots.iter().filter_map(|root| record(root, attribute.inode)).peekable();
     records.peek().is_none()
@@ -157,8 +161,8 @@ fn is_known(roots: &[PathBuf], attribute: Attribute) -> bool {
         })
 }
 
-/// The bytes of an inode's record in a member's table; zeros, as in a free record, if the table ends before it. None if
-/// the table cannot be read.
+/// The bytes of an inode's record in a member's table; zeros, as in a free record, if the table
+/// ends before it. None if the table cannot be read.
 fn record(root: &Path, inode: u64) -> Option<[u8; INODE_RECORD_BYTES]> {
     let table = crate::inspect::open_regular(&root.join(".cxlraid/inodes")).ok()?;
     let mut bytes = [0; INODE_RECORD_BYTES];
@@ -168,8 +172,8 @@ fn record(root: &Path, inode: u64) -> Option<[u8; INODE_RECORD_BYTES]> {
     }
 }
 
-/// Whether member `slot` has not what others have at a path at which a file of the array is. A file that has as many names on this
-/// member as on the others has been renamed: no name is lost.
+/// Whether member `slot` has not what others have at a path at which a file of the array is. A file
+/// that has as many names on this member as on the others has been renamed: no name is lost.
 fn lacks(slot: usize, roots: &[PathBuf], path: &Path, counts: &[NameCounts]) -> bool {
     let kind = |root: &Path| fs::symlink_metadata(root.join(path)).ok().map(|metadata| metadata.file_type());
     let own = kind(&roots[slot]);

@@ -1,6 +1,7 @@
 //! A name that an array is about to get: reserved before the array is made, saved when it is there.
 //!
-//! Invariants: who holds a [`NewName`] is the only one to make a name in that directory (flock(2)); the file appears whole or not at all, and never replaces another; what is given up leaves the
+//! Invariants: who holds a [`NewName`] is the only one to make a name in that directory (flock(2));
+//! the file appears whole or not at all, and never replaces another; what is given up leaves the
 //! directories as they were.
 
 use crate::{
@@ -16,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The modes of what is made here. The system's get exactly these, so that every user can read them; a user's umask may take bits away from the user's own.
+/// The modes of what is made here. The system's get exactly these, so that every user can read
+/// them; a user's umask may take bits away from the user's own.
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 /// How long another creation is waited for, and how often it is looked at.
@@ -39,7 +41,8 @@ pub(crate) struct NewName {
 }
 
 impl NewName {
-    /// Reserves `file` for the array called `name`: makes the directories above it, and a file beside it, so that it is known that this can be done.
+    /// Reserves `file` for the array called `name`: makes the directories above it, and a file
+    /// beside it, so that it is known that this can be done.
     pub(crate) fn begin(name: &ArrayName, file: PathBuf, for_all: bool) -> Result<Self, Failure> {
         let directory = file.parent().unwrap_or(Path::new("/"));
         let mut made = Vec::new();

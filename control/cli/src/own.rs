@@ -1,7 +1,8 @@
 //! The host's directories in which an array's own files lie: its members, and where it is mounted.
 //!
-//! `add` and `retrieve` copy nothing from or to these directories. A file that is copied onto itself would be cut before
-//! it is read, and one member would get names and bytes that the others lack.
+//! `add` and `retrieve` copy nothing from or to these directories. A file that is copied onto
+//! itself would be cut before it is read, and one member would get names and bytes that the others
+//! lack.
 
 use crate::tree::Identity;
 use std::{
@@ -27,7 +28,8 @@ impl Own {
         self.0.iter().find(|(own, _)| *own == identity).map(|(_, path)| path.as_path())
     }
 
-    /// The one of these directories that `path` lies in, or would lie in if it were made. Symbolic links are followed.
+    /// The one of these directories that `path` lies in, or would lie in if it were made. Symbolic
+    /// links are followed.
     pub(crate) fn around(&self, path: &Path) -> Option<&Path> {
         let real = path.ancestors().find_map(|above| fs::canonicalize(above).ok())?;
         real.ancestors().find_map(|above| self.with(identity(above)?))

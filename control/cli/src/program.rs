@@ -1,7 +1,8 @@
 //! Programs that interception cannot reach, recognised before they are started.
 //!
-//! A statically linked or setuid program never loads the library: its writes below the array's paths would go to the
-//! plain file system. It is told to the operator; the program itself may well start others that are reached.
+//! A statically linked or setuid program never loads the library: its writes below the array's
+//! paths would go to the plain file system. It is told to the operator; the program itself may well
+//! start others that are reached.
 
 use std::{
     env,
@@ -14,7 +15,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why the library will not be loaded into the program, as a phrase after its name; `None` if it will, or nobody knows.
+/// Why the library will not be loaded into the program, as a phrase after its name; `None` if it
+/// will, or nobody knows.
 pub(crate) fn unreachable_because(name: &OsStr) -> Option<&'static str> {
     let path = find(name)?;
     // What is no file cannot be started, and a pipe would be waited for.
@@ -54,7 +56,8 @@ enum Linkage {
     Foreign,
 }
 
-/// Reads the program headers of a 64-bit little-endian ELF file (elf(5)): a dynamic program names its loader in PT_INTERP.
+/// Reads the program headers of a 64-bit little-endian ELF file (elf(5)): a dynamic program names
+/// its loader in PT_INTERP.
 fn linkage(path: &Path) -> Option<Linkage> {
     const HEADER_BYTES: usize = 64;
     const EM_X86_64: u16 = 62;

@@ -1,6 +1,7 @@
 //! The file that `cxlraid monitor --prometheus` keeps, in Prometheus' text format.
 //!
-//! Names of metrics and labels are an interface: they are added, never renamed or removed. The file is written beside its place under another name and then put there, so nobody reads half of one.
+//! Names of metrics and labels are an interface: they are added, never renamed or removed. The file
+//! is written beside its place under another name and then put there, so nobody reads half of one.
 
 use crate::{
     failure::Failure,
@@ -220,7 +221,8 @@ fn files(all: &mut Metrics, views: &[(&str, &ArrayView)]) {
     }
 }
 
-/// By the inode table of a member that holds everything; None if there is none, or this user may not read it.
+/// By the inode table of a member that holds everything; None if there is none, or this user may
+/// not read it.
 fn count_files(view: &ArrayView) -> Option<(u64, u64, u64)> {
     let whole = view.members.iter().find(|member| member.state == MemberState::InSync)?;
     let meta = Path::new(&whole.path).join(format::DIRECTORY.to_str().ok()?);

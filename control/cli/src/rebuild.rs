@@ -1,7 +1,12 @@
-//! `rebuild` and `replace`: a member that was lost is made anew, and what it held is computed from the other members.
+//! `rebuild` and `replace`: a member that was lost is made anew, and what it held is computed from
+//! the other members.
 //!
-//! First the member gets all names and tables: at once while no program uses the array (`namespace::fill`), else when every program that uses it has been started since the member was begun (`namespace::Joiner`). Then this process opens one file after the other for writing, which has the bytes of each computed, while programs
-//! work. The inode tables say which files wait, so a command that was cut short is given again and goes on where it was. One command at a time does this to an array.
+//! First the member gets all names and tables: at once while no program uses the array
+//! (`namespace::fill`), else when every program that uses it has been started since the member was
+//! begun (`namespace::Joiner`). Then this process opens one file after the other for writing, which
+//! has the bytes of each computed, while programs work. The inode tables say which files wait, so a
+//! command that was cut short is given again and goes on where it was. One command at a time does
+//! this to an array.
 
 use crate::{
     compute::compute,
@@ -30,13 +35,16 @@ use units::{Shown, Slot};
 
 /// How long a command that waits to begin sleeps before it tries again.
 const PERIOD: Duration = Duration::from_millis(200);
-/// How long it sleeps at most after several attempts in which it gave a member all names in vain, which programs had to wait for.
+/// How long it sleeps at most after several attempts in which it gave a member all names in vain,
+/// which programs had to wait for.
 const PERIOD_MAX: Duration = Duration::from_secs(30);
 
-/// So often it is tried at least to bring a member into use while programs start, which do not use the member in the first moments.
+/// So often it is tried at least to bring a member into use while programs start, which do not use
+/// the member in the first moments.
 const TRY_COUNT: u32 = 5;
 
-/// Until when a command waits for the programs to end that use an array, and how fast it works then.
+/// Until when a command waits for the programs to end that use an array, and how fast it works
+/// then.
 pub(crate) struct Begin {
     until: Option<Instant>,
     pub(crate) pace: Pace,
@@ -60,9 +68,12 @@ impl Begin {
     }
 }
 
-/// Gives the members in `slots`, which are out, all that the others have but the bytes of files: at once if no program uses the array, else as soon as every program has been started anew since the members were begun. Nobody
-/// else does so until what is returned is dropped. What was so before this command waited need not be so any more: `check` is asked before each attempt until a member is begun. `begun` is called once its directory is that of a
-/// member: from then on programs are to find it.
+/// Gives the members in `slots`, which are out, all that the others have but the bytes of files: at
+/// once if no program uses the array, else as soon as every program has been started anew since the
+/// members were begun. Nobody else does so until what is returned is dropped. What was so before
+/// this command waited need not be so any more: `check` is asked before each attempt until a member
+/// is begun. `begun` is called once its directory is that of a member: from then on programs are to
+/// find it.
 fn fill(
     source: &Source,
     slots: &[Slot],
@@ -129,7 +140,8 @@ const fn may_begin_later(error: &FillError) -> bool {
     matches!(error, FillError::InUse | FillError::Unreached(_) | FillError::Nameless | FillError::Busy)
 }
 
-/// Brings the first of the members in `slots` into use while programs use the array. `joiner` is this process as one that uses the array, too, once all of them are begun.
+/// Brings the first of the members in `slots` into use while programs use the array. `joiner` is
+/// this process as one that uses the array, too, once all of them are begun.
 fn join(
     config: &Config,
     slots: &[Slot],
@@ -139,7 +151,8 @@ fn join(
 ) -> Result<Result<(), FillError>, Failure> {
     if joiner.as_ref().is_none_or(|joiner| !joiner.reaches()) {
         joiner.take().into_iter().for_each(Joiner::end);
-        // All are begun before programs start again, so that each need do that once. The command may be one that goes on where another was cut short.
+        // All are begun before programs start again, so that each need do that once. The command
+        // may be one that goes on where another was cut short.
         for &slot in slots.iter().rev() {
             joiner.take().into_iter().for_each(Joiner::end);
             match begin_for(config, slot, content) {
@@ -178,8 +191,9 @@ fn begin_for(config: &Config, slot: Slot, content: Content) -> Result<Joiner, Fi
     Err(FillError::Busy)
 }
 
-/// The processes that have something open in the directory of a member that is out, or work there: since before the member was lost. The directory is emptied when
-/// the member gets its names. None if that cannot be said now.
+/// The processes that have something open in the directory of a member that is out, or work there:
+/// since before the member was lost. The directory is emptied when the member gets its names. None
+/// if that cannot be said now.
 fn holders(config: &Config, slot: Slot) -> Option<Vec<u32>> {
     let member = Array::foresee(config).ok()?.into_iter().find(|member| member.slot == slot)?;
     let directory = fs::canonicalize(OsStr::from_bytes(&member.path)).ok()?;
@@ -213,7 +227,9 @@ fn in_use(source: &Source, thing: &str) -> Failure {
     Failure::new(thing, format!("is in use by {}", users(&pids)), todo)
 }
 
-/// Makes members that are out anew in their directories: `member`, or all of them, or none with `only_go_on`; and goes on with those that are being rebuilt. Returns what is to be printed; None if there was nothing to do.
+/// Makes members that are out anew in their directories: `member`, or all of them, or none with
+/// `only_go_on`; and goes on with those that are being rebuilt. Returns what is to be printed; None
+/// if there was nothing to do.
 pub(crate) fn rebuild(
     source: &Source,
     member: Option<&Path>,
@@ -241,7 +257,8 @@ pub(crate) fn rebuild(
     compute(source, thing, JobKind::Rebuild, begin, &repairing).map(Some)
 }
 
-/// Brings a member that was away back into use: what changed meanwhile is computed from the other members. Where it cannot be proven what the member lacks, that is said, and all of it is made
+/// Brings a member that was away back into use: what changed meanwhile is computed from the other
+/// members. Where it cannot be proven what the member lacks, that is said, and all of it is made
 /// anew. Returns what is to be printed.
 pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, begin: &Begin) -> Result<String, Failure> {
     let members = foreseen(source, thing)?;
@@ -277,7 +294,8 @@ pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, begin: &Begin)
     compute(source, thing, kind, begin, &repairing)
 }
 
-/// Puts the directory `new`, a spare or not, in the place of the member `old`, which is out. Returns what is to be printed.
+/// Puts the directory `new`, a spare or not, in the place of the member `old`, which is out.
+/// Returns what is to be printed.
 pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: &Path, begin: &Begin) -> Result<String, Failure> {
     let thing = array.name.to_string();
     let [old, new] = [old, new].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -326,7 +344,8 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         require_out()
     };
     let mut is_named = false;
-    // Programs that start from then on are to find the new directory, also while it waits for others to end.
+    // Programs that start from then on are to find the new directory, also while it waits for
+    // others to end.
     let mut name = || {
         if is_named {
             return Ok(());
@@ -385,7 +404,8 @@ fn not_filled(thing: &str, error: FillError) -> Failure {
     }
 }
 
-/// How many files wait for a member that is being rebuilt, and how many bytes they have, by the inode table under another member's `.cxlraid`. None if this user may not read it.
+/// How many files wait for a member that is being rebuilt, and how many bytes they have, by the
+/// inode table under another member's `.cxlraid`. None if this user may not read it.
 pub(crate) fn waiting(meta: &Path, slot: Slot) -> Option<(usize, u64)> {
     let (mut count, mut bytes) = (0, 0u64);
     records::each(meta, |record| {

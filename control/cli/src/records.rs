@@ -8,7 +8,8 @@ use std::{
 };
 use sys::rustix::fs::{SeekFrom, seek};
 
-/// Calls `visit` with the records of all files, by the inode table under a member's `.cxlraid`. None if this user may not read it.
+/// Calls `visit` with the records of all files, by the inode table under a member's `.cxlraid`.
+/// None if this user may not read it.
 pub(crate) fn each(meta: &Path, mut visit: impl FnMut(&InodeRecord)) -> Option<()> {
     let table = inspect::open_regular(&meta.join("inodes")).ok()?;
     let mut record = [0; INODE_RECORD_BYTES];

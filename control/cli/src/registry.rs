@@ -1,10 +1,12 @@
 //! Named arrays: one small TOML file each, per user or for the whole system.
 //!
-//! A user's array hides a system array of the same name. Nothing here touches a member: the superblocks on the members
-//! are the truth, a TOML file only saves typing and may be lost without loss.
+//! A user's array hides a system array of the same name. Nothing here touches a member: the
+//! superblocks on the members are the truth, a TOML file only saves typing and may be lost without
+//! loss.
 //!
-//! Invariants: what is written can be read back by [`Registry::find`], and files appear whole or not at all. A file says which of the host's paths a program does not
-//! see any more, so it is believed only if nobody but root and the caller can have written it: HOME may be another user's.
+//! Invariants: what is written can be read back by [`Registry::find`], and files appear whole or
+//! not at all. A file says which of the host's paths a program does not see any more, so it is
+//! believed only if nobody but root and the caller can have written it: HOME may be another user's.
 
 use crate::{
     args::parse_chunk,
@@ -94,14 +96,16 @@ impl Registry {
         Ok(directories)
     }
 
-    /// Why `opened`, which lies at `path`, is not believed; `None` if only root and the caller can have written it.
+    /// Why `opened`, which lies at `path`, is not believed; `None` if only root and the caller can
+    /// have written it.
     fn disbelief(&self, name: &ArrayName, path: &Path, opened: &fs::File) -> Result<Option<Disbelief>, Failure> {
         let metadata = opened.metadata().map_err(|error| cannot(path, "be read", &error))?;
         let why = distrust(&metadata, self.caller);
         Ok(why.map(|(what, todo)| Disbelief { name: name.clone(), path: path.to_owned(), what, todo }))
     }
 
-    /// Tells once for each path that it is not believed, where something else is used instead of it.
+    /// Tells once for each path that it is not believed, where something else is used instead of
+    /// it.
     fn tell(&self, ignored: &[Disbelief]) {
         let mut told = self.told.borrow_mut();
         for ignored in ignored {
@@ -125,7 +129,8 @@ impl Registry {
         let mut opened = match openat(directory, base, flags, Mode::empty()).map(fs::File::from).map_err(io::Error::from) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(File::Absent),
-            // Others may be able to change what a symbolic link leads through, so it is not followed.
+            // Others may be able to change what a symbolic link leads through, so it is not
+            // followed.
             Err(error) if error.raw_os_error() == Some(sys::OsError::LOOP.raw_os_error()) => {
                 let what = "is a symbolic link, and such a file is not followed";
                 return Err(Failure::new(file.display(), what, "put the file itself there"));
@@ -142,8 +147,8 @@ impl Registry {
         })
     }
 
-    /// Where the array called `name` is described, and how: by the user's file, else the system's. If a file has the name and none
-    /// is believed, the failure says why.
+    /// Where the array called `name` is described, and how: by the user's file, else the system's.
+    /// If a file has the name and none is believed, the failure says why.
     fn find_in(&self, name: &ArrayName) -> Result<(&Path, fs::File, NamedArray), Failure> {
         let mut ignored = Vec::new();
         for (path, directory) in self.directories()? {
@@ -164,7 +169,8 @@ impl Registry {
         self.find_in(name).map(|(_, _, array)| array)
     }
 
-    /// Every name that a file has, ascending. [`Self::find`] says what is wrong with a file that is not believed or has mistakes.
+    /// Every name that a file has, ascending. [`Self::find`] says what is wrong with a file that is
+    /// not believed or has mistakes.
     pub(crate) fn names(&self) -> Result<Vec<ArrayName>, Failure> {
         let mut names = Vec::new();
         for (path, directory) in self.directories()? {
@@ -180,7 +186,8 @@ impl Registry {
         Ok(names)
     }
 
-    /// What there is to say of arrays that cannot be looked for: those of a user without a home directory.
+    /// What there is to say of arrays that cannot be looked for: those of a user without a home
+    /// directory.
     pub(crate) fn unseen(&self) -> Option<Failure> {
         let what = || {
             let user = self.caller;
@@ -194,7 +201,8 @@ impl Registry {
         let directory = if system { Some(&self.system) } else { self.user.as_ref() };
         let directory = directory
             .ok_or_else(|| Failure::new(name, "there is no home directory to keep the name in", "set HOME, or use --system"))?;
-        // In another user's directory the new array's file would not be believed, and links there would lead elsewhere.
+        // In another user's directory the new array's file would not be believed, and links there
+        // would lead elsewhere.
         let present = directory.ancestors().find_map(|path| Some((path, fs::symlink_metadata(path).ok()?)));
         if let Some((path, metadata)) = present {
             let target = fs::metadata(path).ok().filter(|_| path == directory);
@@ -212,8 +220,9 @@ impl Registry {
         NewName::begin(name, self.free_file(name, system)?, system)
     }
 
-    /// Has `edit` change what the file of a named array says, where [`Self::find`] finds it. No other command changes the file from the
-    /// moment it is read for `edit` until it is written. If `edit` refuses, the file stays as it is.
+    /// Has `edit` change what the file of a named array says, where [`Self::find`] finds it. No
+    /// other command changes the file from the moment it is read for `edit` until it is written. If
+    /// `edit` refuses, the file stays as it is.
     pub(crate) fn change(
         &self,
         name: &ArrayName,
@@ -281,7 +290,8 @@ fn unknown(name: &ArrayName) -> Failure {
     Failure::new(name, "no array has this name", "'cxlraid status' lists the arrays, 'cxlraid create' makes one")
 }
 
-/// Gives `file` another text, whole or not at all, and the mode that it had. `temporary` is a name beside it, which is not used.
+/// Gives `file` another text, whole or not at all, and the mode that it had. `temporary` is a name
+/// beside it, which is not used.
 fn replace(temporary: &Path, file: &Path, text: &str) -> io::Result<()> {
     let mut out = fs::File::options().write(true).create_new(true).open(temporary)?;
     out.set_permissions(fs::metadata(file)?.permissions())?;
@@ -304,7 +314,8 @@ fn home_in(passwd: &str, uid: u32) -> Option<PathBuf> {
     fields.get(5).map(PathBuf::from).filter(|home| home.is_absolute())
 }
 
-/// Why what has these attributes is not believed by `caller`, and what to do: it must belong to root or to the caller, and nobody else may write it.
+/// Why what has these attributes is not believed by `caller`, and what to do: it must belong to
+/// root or to the caller, and nobody else may write it.
 fn distrust(metadata: &fs::Metadata, caller: u32) -> Option<(String, String)> {
     if let Some(why) = foreign(metadata, caller) {
         return Some(why);
@@ -567,7 +578,8 @@ paths = ["/data"]
     fn the_systems_files_have_their_modes_whatever_the_umask() {
         std::thread::spawn(|| {
             #[allow(unsafe_code)]
-            // SAFETY: descriptors stay shared with the other threads; this one gets a umask and a working directory of its own.
+            // SAFETY: descriptors stay shared with the other threads; this one gets a umask and a
+            // working directory of its own.
             unsafe { sys::rustix::thread::unshare_unsafe(sys::rustix::thread::UnshareFlags::FS) }.unwrap();
             let home = tempfile::tempdir().unwrap();
             let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
@@ -596,7 +608,8 @@ paths = ["/data"]
         assert!(registry.unseen().is_none());
     }
 
-    /// Whatever a file says, it is read or refused in one line, and what was read is written and read again as it was.
+    /// Whatever a file says, it is read or refused in one line, and what was read is written and
+    /// read again as it was.
     #[test]
     fn no_text_of_a_file_does_harm() {
         let whole = to_toml(&array("db")).unwrap();

@@ -1,7 +1,8 @@
 //! One job at a time repairs or scrubs an array.
 //!
-//! A lock of the kernel (flock(2)) on the `.cxlraid` directories of the members in use keeps others out, and ends with the process that holds it. What the job does is published for others ([`crate::job`]); who holds the
-//! lock while nothing is published is told by /proc/locks.
+//! A lock of the kernel (flock(2)) on the `.cxlraid` directories of the members in use keeps others
+//! out, and ends with the process that holds it. What the job does is published for others
+//! ([`crate::job`]); who holds the lock while nothing is published is told by /proc/locks.
 
 use crate::{
     failure::Failure,
@@ -29,7 +30,8 @@ pub(crate) struct Repairing {
 }
 
 impl Repairing {
-    /// Begins a job that makes `members` anew, or none of them. The error says who runs another one.
+    /// Begins a job that makes `members` anew, or none of them. The error says who runs another
+    /// one.
     pub(crate) fn begin(
         source: &Source,
         thing: &str,
@@ -76,7 +78,8 @@ fn holder(source: &Source, thing: &str) -> String {
     }
 }
 
-/// The process that holds the lock, by /proc/locks. None if that cannot be said, as of a process of another PID namespace.
+/// The process that holds the lock, by /proc/locks. None if that cannot be said, as of a process of
+/// another PID namespace.
 pub(crate) fn holding_process(source: &Source, thing: &str) -> Option<u32> {
     let members = foreseen(source, thing).ok()?;
     let identities: Vec<String> = lockable(&members)

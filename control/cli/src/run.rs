@@ -1,6 +1,7 @@
 //! `cxlraid run`: the environment and the library for a program, then exec.
 //!
-//! Nothing of the array is touched here: the library attaches to it inside the program, and says itself what is wrong.
+//! Nothing of the array is touched here: the library attaches to it inside the program, and says
+//! itself what is wrong.
 
 use crate::{
     events,
@@ -101,8 +102,9 @@ fn preload_value(library: &Path, existing: Option<&OsStr>) -> Result<OsString, F
     Ok(value)
 }
 
-/// Refuses a command that would use an array, or change its members, which the library uses in this process: each of the two takes what
-/// the other one does for its own, and they wait for each other.
+/// Refuses a command that would use an array, or change its members, which the library uses in this
+/// process: each of the two takes what the other one does for its own, and they wait for each
+/// other.
 pub(crate) fn refuse_beside_library(config: &Config, thing: &str) -> Result<(), Failure> {
     if !serves_this_process(config) {
         return Ok(());
@@ -119,7 +121,8 @@ fn serves_this_process(config: &Config) -> bool {
         && inspect::config(&Source::Environment).is_ok_and(|own| is_same(&own, config))
 }
 
-/// Whether two configurations mean one array. A member may have been replaced since the first was given.
+/// Whether two configurations mean one array. A member may have been replaced since the first was
+/// given.
 fn is_same(one: &Config, other: &Config) -> bool {
     one.mounts == other.mounts || one.uuid.is_some() && one.uuid == other.uuid
 }

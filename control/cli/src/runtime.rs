@@ -1,4 +1,5 @@
-//! What the running system knows of an array: its processes, and the file systems under its members.
+//! What the running system knows of an array: its processes, and the file systems under its
+//! members.
 
 use crate::{failure::Failure, files::ArrayFiles, inspect, journal, spec::Source};
 use array::{Array, AttachError, Runtime};
@@ -12,7 +13,8 @@ use std::{
 };
 use sys::rustix::fs::OFlags;
 
-/// The processes that have the array's runtime segment mapped, as far as this user may look into them.
+/// The processes that have the array's runtime segment mapped, as far as this user may look into
+/// them.
 pub(crate) fn attached(uuid: Uuid) -> Vec<u32> {
     let segments = array::runtime::segment_paths(uuid);
     let own = std::process::id();
@@ -59,7 +61,8 @@ fn forget_copies(segment: &Path) {
     }
 }
 
-/// Makes good what the segment alone knows of processes that died: what they were storing with a member out is undone, and what they had stored through mappings reaches the members.
+/// Makes good what the segment alone knows of processes that died: what they were storing with a
+/// member out is undone, and what they had stored through mappings reaches the members.
 fn make_good(source: &Source, thing: &str) -> Result<(), Failure> {
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let files = ArrayFiles::open(array)?;
@@ -79,7 +82,8 @@ fn make_good(source: &Source, thing: &str) -> Result<(), Failure> {
     Err(Failure::new(thing, what, "run it as a user who may write to every file"))
 }
 
-/// Replays what processes had committed to the journal when they died: behind a page cache it is believed no more once the segment is gone.
+/// Replays what processes had committed to the journal when they died: behind a page cache it is
+/// believed no more once the segment is gone.
 fn replay(source: &Source, thing: &str) -> Result<(), Failure> {
     let refused = |error: AttachError| {
         let text = error.to_string();
@@ -105,8 +109,9 @@ pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
     stop_after(source, thing, false)
 }
 
-/// Makes copies of members stale that were made while the array was in use, if it was and nobody uses it any more; and, if nothing waits to be made good, says on the members that the array was ended in order. What prevents that is no reason not
-/// to stop the array.
+/// Makes copies of members stale that were made while the array was in use, if it was and nobody
+/// uses it any more; and, if nothing waits to be made good, says on the members that the array was
+/// ended in order. What prevents that is no reason not to stop the array.
 fn end_use(source: &Source, thing: &str) -> Result<(), Failure> {
     let superblock = inspect::newest(source, thing)?;
     let (uuid, access) = (superblock.array_uuid, superblock.access);
@@ -146,8 +151,9 @@ fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Fail
     let superblock = inspect::newest(source, thing)?;
     let Some(segment) = array::runtime::find_segment(superblock.array_uuid, superblock.access) else { return Ok(false) };
     let mut pids = attached(superblock.array_uuid);
-    // While this is held nobody else attaches. A segment of another version of cxlraid cannot be opened; it goes if nobody maps it.
-    // Whoever uses it from another PID namespace has it mapped too.
+    // While this is held nobody else attaches. A segment of another version of cxlraid cannot be
+    // opened; it goes if nobody maps it. Whoever uses it from another PID namespace has it mapped
+    // too.
     let runtime = Runtime::open(superblock.array_uuid, superblock.access, |_, _| Ok(true));
     if let Ok((runtime, _)) = &runtime {
         pids.extend(runtime.attached().filter(|&pid| pid != std::process::id()));

@@ -1,6 +1,8 @@
 //! Spares: empty directories that take the places of members that fail.
 //!
-//! Which spares an array has is in the file that keeps its name; nothing is written into a spare before it takes a place. `cxlraid rebuild` puts spares in the places of members that are out, and `cxlraid monitor` has that done as soon as it sees one that is out.
+//! Which spares an array has is in the file that keeps its name; nothing is written into a spare
+//! before it takes a place. `cxlraid rebuild` puts spares in the places of members that are out,
+//! and `cxlraid monitor` has that done as soon as it sees one that is out.
 
 use crate::{
     create,
@@ -51,7 +53,8 @@ pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result
     Ok(format!("{name}: {} is a spare; {todo}\n", spare.display()))
 }
 
-/// Takes a spare from an array that has it. Returns what is to be printed, None if it is no spare of the array.
+/// Takes a spare from an array that has it. Returns what is to be printed, None if it is no spare
+/// of the array.
 pub(crate) fn remove(registry: &Registry, name: &ArrayName, spare: &Path) -> Result<Option<String>, Failure> {
     let spare = absolute(spare);
     if !registry.find(name)?.spec.spares.contains(&spare) {
@@ -85,7 +88,8 @@ fn view(path: &Path, uuid: Option<&str>) -> SpareView {
     SpareView { path: path.display().to_string(), state, note }
 }
 
-/// Puts spares in the places of members that are out, as long as there are both. Returns what is to be printed; nothing if there was nothing to do.
+/// Puts spares in the places of members that are out, as long as there are both. Returns what is to
+/// be printed; nothing if there was nothing to do.
 pub(crate) fn take(registry: &Registry, name: &ArrayName, begin: &Begin) -> Result<String, Failure> {
     let mut text = String::new();
     loop {
@@ -95,7 +99,8 @@ pub(crate) fn take(registry: &Registry, name: &ArrayName, begin: &Begin) -> Resu
     }
 }
 
-/// A member that is out, and the spare for its place: the one that was begun for it, else the first that is ready.
+/// A member that is out, and the spare for its place: the one that was begun for it, else the first
+/// that is ready.
 fn next(array: &NamedArray) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
     if array.spec.spares.is_empty() {
         return Ok(None);
@@ -145,7 +150,8 @@ fn require_room(spec: &ArraySpec, spare: &Path) -> Result<(), Failure> {
     Err(Failure::new(spare.display(), what, "give a directory on a larger device").with_exit(Exit::Error))
 }
 
-/// The space that what lies in a directory takes, as far as this user may look into it. A file with several names counts once.
+/// The space that what lies in a directory takes, as far as this user may look into it. A file with
+/// several names counts once.
 fn held_bytes(directory: &Path) -> u64 {
     let (mut bytes, mut known, mut left) = (0u64, BTreeSet::new(), vec![directory.to_owned()]);
     while let Some(directory) = left.pop() {

@@ -1,7 +1,8 @@
-//! What makes an array: level, chunk, members, paths; and its other form, the `CXLRAID_*` environment (thesis, table 1).
+//! What makes an array: level, chunk, members, paths; and its other form, the `CXLRAID_*`
+//! environment (thesis, table 1).
 //!
-//! Invariant: after [`ArraySpec::check`] members and paths are absolute, without `.`, `..` or a trailing slash, and
-//! contain nothing that the colon-separated variables could not carry.
+//! Invariant: after [`ArraySpec::check`] members and paths are absolute, without `.`, `..` or a
+//! trailing slash, and contain nothing that the colon-separated variables could not carry.
 
 use crate::{
     failure::{Exit, Failure},
@@ -111,7 +112,8 @@ impl ArraySpec {
 
     /// The variables that describe this array to the library.
     pub(crate) fn environment(&self) -> [(&'static str, OsString); 4] {
-        // With the slash at its end a prefix means the directory and never a longer name, in the thesis' reading too.
+        // With the slash at its end a prefix means the directory and never a longer name, in the
+        // thesis' reading too.
         let paths: Vec<_> = self.paths.iter().map(|path| path.join("")).collect();
         [
             (LEVEL, self.level.to_string().into()),

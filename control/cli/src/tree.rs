@@ -1,10 +1,10 @@
-//! A tree of files, as the commands `add` and `retrieve` need it. Through these traits the host's files and the array's
-//! look alike to the two commands.
+//! A tree of files, as the commands `add` and `retrieve` need it. Through these traits the host's
+//! files and the array's look alike to the two commands.
 //!
-//! Invariants: while a tree is copied, the tree's owner may replace any file in it by a symbolic link or a pipe, at the
-//! source and at the destination. So symbolic links are followed only in the path that the user typed. Below that path,
-//! names are looked up in an open directory and not followed, the kind of a file is that of what was opened, and
-//! attributes are set on open files.
+//! Invariants: while a tree is copied, the tree's owner may replace any file in it by a symbolic
+//! link or a pipe, at the source and at the destination. So symbolic links are followed only in the
+//! path that the user typed. Below that path, names are looked up in an open directory and not
+//! followed, the kind of a file is that of what was opened, and attributes are set on open files.
 //!
 //! Errors are `io::Error`, so that the host's and the array's errno read alike.
 
@@ -57,15 +57,16 @@ pub(crate) struct Stat {
     pub(crate) identity: Identity,
 }
 
-/// The identity of a file, which tells it from all others: the numbers of its device and of its inode.
+/// The identity of a file, which tells it from all others: the numbers of its device and of its
+/// inode.
 pub(crate) type Identity = (u64, u64);
 
 /// An extended attribute: its name and its value. Access control lists are extended attributes too.
 pub(crate) type Attribute = (CString, Vec<u8>);
 
-/// Whether a copy gets the attribute `name`. An attribute of a security module or of the array itself is true of the
-/// original only, and a copy of [`CAPABILITY`] would run with rights that nobody gave it, so none of these is copied.
-/// The kernel lists trusted attributes for root only.
+/// Whether a copy gets the attribute `name`. An attribute of a security module or of the array
+/// itself is true of the original only, and a copy of [`CAPABILITY`] would run with rights that
+/// nobody gave it, so none of these is copied. The kernel lists trusted attributes for root only.
 pub(crate) fn is_copied(name: &CStr) -> bool {
     const KEPT: [&[u8]; 3] = [b"user.", b"system.posix_acl_", TRUSTED];
     let name = name.to_bytes();
@@ -78,7 +79,8 @@ pub(crate) const TRUSTED: &[u8] = b"trusted.";
 /// The attribute with a program's capabilities (capabilities(7)).
 pub(crate) const CAPABILITY: &CStr = c"security.capability";
 
-/// The attributes that a copy gets, and [`CAPABILITY`], which is told of, asked for by `list` (listxattr(2)) and `get` (getxattr(2)).
+/// The attributes that a copy gets, and [`CAPABILITY`], which is told of, asked for by `list`
+/// (listxattr(2)) and `get` (getxattr(2)).
 pub(crate) fn attributes_by(
     list: impl Fn(&mut [u8]) -> io::Result<usize>,
     get: impl Fn(&CStr, &mut [u8]) -> io::Result<usize>,
@@ -105,14 +107,14 @@ pub(crate) fn attribute_names(list: impl Fn(&mut [u8]) -> io::Result<usize>) -> 
     Ok(names.map(CStr::to_owned).collect())
 }
 
-/// The attributes of a pipe, socket, device or symbolic link that a copy would get if it were a file, asked for by
-/// `list`. An error is none here, since they are only told of.
+/// The attributes of a pipe, socket, device or symbolic link that a copy would get if it were a
+/// file, asked for by `list`. An error is none here, since they are only told of.
 pub(crate) fn unkept(list: impl Fn(&mut [u8]) -> io::Result<usize>) -> Vec<CString> {
     attribute_names(list).unwrap_or_default().into_iter().filter(|name| is_copied(name)).collect()
 }
 
-/// All bytes that `read` gives. One buffer of 64 KiB is enough: that is the kernel's limit for a list and for a value
-/// (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+/// All bytes that `read` gives. One buffer of 64 KiB is enough: that is the kernel's limit for a
+/// list and for a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 fn whole(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 64 << 10];
     let count = read(&mut bytes)?;
@@ -147,21 +149,23 @@ impl Stat {
         }
     }
 
-    /// The mode of a directory with these attributes when `user`, who owns it, is to make names in it; None if it has
-    /// that mode already, or is another user's.
+    /// The mode of a directory with these attributes when `user`, who owns it, is to make names in
+    /// it; None if it has that mode already, or is another user's.
     pub(crate) fn opened_up(&self, user: Uid) -> Option<u32> {
         const MAKE_NAMES: u32 = 0o300;
         (self.uid == user.as_raw() && self.mode & MAKE_NAMES != MAKE_NAMES).then_some(self.mode | MAKE_NAMES)
     }
 
-    /// Whether a pipe, socket or device that was found under a name is the one that was made there a moment ago like
-    /// this one: it has no other name, which it would have if it had been another user's before.
+    /// Whether a pipe, socket or device that was found under a name is the one that was made there
+    /// a moment ago like this one: it has no other name, which it would have if it had been another
+    /// user's before.
     pub(crate) fn is_fresh_copy(&self, found: &Self) -> bool {
         (found.kind, found.device, found.links) == (self.kind, self.device, 1)
     }
 
-    /// The mode of a copy. If the owner and group could not be kept, the copy loses set-user-ID and set-group-ID, as
-    /// with `cp -p`: a program must not run with the rights of another user than the original's.
+    /// The mode of a copy. If the owner and group could not be kept, the copy loses set-user-ID and
+    /// set-group-ID, as with `cp -p`: a program must not run with the rights of another user than
+    /// the original's.
     pub(crate) const fn kept_mode(&self, owner_is_kept: bool) -> u32 {
         if owner_is_kept { self.mode } else { self.mode & !RUNS_AS_ANOTHER }
     }
@@ -171,8 +175,8 @@ impl Stat {
     }
 }
 
-/// Whether the owner was set, from the result of chown(2). A refusal for want of rights is no error, since most users
-/// may not give files away.
+/// Whether the owner was set, from the result of chown(2). A refusal for want of rights is no
+/// error, since most users may not give files away.
 pub(crate) fn owner_is_kept(set: io::Result<()>) -> io::Result<bool> {
     match set {
         Ok(()) => Ok(true),
@@ -185,7 +189,8 @@ pub(crate) fn owner_is_kept(set: io::Result<()>) -> io::Result<bool> {
 pub(crate) struct Found {
     pub(crate) stat: Stat,
     pub(crate) node: Node,
-    /// The extended attributes of what is neither a file nor a directory, as far as a copy would get them.
+    /// The extended attributes of what is neither a file nor a directory, as far as a copy would
+    /// get them.
     pub(crate) unkept: Vec<CString>,
 }
 
@@ -223,19 +228,23 @@ pub(crate) trait Directory {
     fn open(&self, name: &OsStr) -> io::Result<Found>;
     /// The attributes of what `name` stands for, which is not opened.
     fn stat(&self, name: &OsStr) -> io::Result<Stat>;
-    /// Opens a file for writing: a new file that only its owner may use, or the existing file, cut to no bytes.
+    /// Opens a file for writing: a new file that only its owner may use, or the existing file, cut
+    /// to no bytes.
     fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>>;
-    /// Makes a directory that only its owner may use, and opens it. An existing directory keeps its attributes.
+    /// Makes a directory that only its owner may use, and opens it. An existing directory keeps its
+    /// attributes.
     fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>>;
     /// Lets this user make names in the directory, if he owns it.
     fn open_up(&self) -> io::Result<()>;
-    /// Makes a symbolic link, and gives it the times and (where permitted) the owner in `stat`. Returns its identity.
+    /// Makes a symbolic link, and gives it the times and (where permitted) the owner in `stat`.
+    /// Returns its identity.
     fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<Identity>;
-    /// Makes a pipe, socket or device, and gives it the mode ([`Stat::kept_mode`]), the times and (where permitted) the
-    /// owner in `stat`. Returns its identity. The error is EPERM if this user may not make it (mknod(2)).
+    /// Makes a pipe, socket or device, and gives it the mode ([`Stat::kept_mode`]), the times and
+    /// (where permitted) the owner in `stat`. Returns its identity. The error is EPERM if this user
+    /// may not make it (mknod(2)).
     fn make_special(&self, name: &OsStr, kind: FileType, stat: &Stat) -> io::Result<Identity>;
-    /// Makes another name (a hard link) for the file at an absolute path. A symbolic link at the end of the path is not
-    /// followed. Returns the identity of the file that has the new name.
+    /// Makes another name (a hard link) for the file at an absolute path. A symbolic link at the
+    /// end of the path is not followed. Returns the identity of the file that has the new name.
     fn link(&self, file: &Path, name: &OsStr) -> io::Result<Identity>;
     /// Removes the name of a file.
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
@@ -266,8 +275,8 @@ pub(crate) trait Content {
     fn set_attributes(&self, stat: &Stat) -> io::Result<()>;
 }
 
-/// Flags with which every file is opened: a terminal does not become the controlling terminal, and a pipe without a
-/// partner does not block.
+/// Flags with which every file is opened: a terminal does not become the controlling terminal, and
+/// a pipe without a partner does not block.
 pub(crate) const CAREFULLY: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
 /// The names that a directory's descriptor lists, without `.` and `..`.
@@ -297,8 +306,8 @@ impl Tree for Host {
     }
 }
 
-/// Opens what a name in a directory stands for. With SYMLINK_NOFOLLOW a symbolic link is returned as a link; without
-/// it, it is followed.
+/// Opens what a name in a directory stands for. With SYMLINK_NOFOLLOW a symbolic link is returned
+/// as a link; without it, it is followed.
 fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<Found> {
     let stat = Stat::of(&statat(directory, name, flags)?);
     // There is no llistxattrat(2) on all kernels; this path leads through the open directory.
@@ -432,7 +441,8 @@ fn attributes_of(opened: impl AsFd + Copy) -> io::Result<Vec<Attribute>> {
     attributes_by(|buffer| Ok(flistxattr(opened, buffer)?), |name, buffer| Ok(fgetxattr(opened, name, buffer)?))
 }
 
-/// The error for a name that stands for something else than what was made under that name a moment ago.
+/// The error for a name that stands for something else than what was made under that name a moment
+/// ago.
 pub(crate) fn changed() -> io::Error {
     io::Error::other("it was replaced while it was copied")
 }
@@ -489,8 +499,8 @@ pub(crate) mod tests {
     use std::os::unix::fs::lchown;
     use sys::rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
-    /// Runs `act` as a user without rights. The argument of `act` is a directory of this user on a file system with
-    /// extended attributes.
+    /// Runs `act` as a user without rights. The argument of `act` is a directory of this user on a
+    /// file system with extended attributes.
     pub(crate) fn as_somebody(act: impl FnOnce(&Path) + Send) {
         const SOMEBODY: u32 = 65534;
         let home = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -35,7 +35,8 @@ pub(crate) struct MemberView {
 }
 
 impl MemberView {
-    /// Returns what stands behind the member's state: that the member is written mostly, or nothing.
+    /// Returns what stands behind the member's state: that the member is written mostly, or
+    /// nothing.
     const fn mostly_text(&self) -> &'static str {
         if self.write_mostly { ", write-mostly" } else { "" }
     }
@@ -260,13 +261,15 @@ pub(crate) struct ScrubView {
 pub(crate) struct JobView {
     /// "rebuild", "replacement", "re-add" or "scrub".
     pub(crate) kind: &'static str,
-    /// Of a scrub: "check" or "repair". Of a re-add: "changes" or, if all of the member is made anew, "everything".
+    /// Of a scrub: "check" or "repair". Of a re-add: "changes" or, if all of the member is made
+    /// anew, "everything".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<&'static str>,
     /// Of a re-add: why all of the member is made anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// "preparing" (members get names and tables), "running", "giving-way" (programs are busy), "paused" or "ending".
+    /// "preparing" (members get names and tables), "running", "giving-way" (programs are busy),
+    /// "paused" or "ending".
     pub(crate) state: &'static str,
     pub(crate) paused: bool,
     /// The members that are made anew.
@@ -522,7 +525,8 @@ fn member_line(member: &MemberView) -> String {
     line
 }
 
-/// Text for a terminal: names and paths are whatever somebody made them. JSON has escapes of its own.
+/// Text for a terminal: names and paths are whatever somebody made them. JSON has escapes of its
+/// own.
 pub(crate) fn shown(text: &str) -> String {
     Shown(text.as_bytes()).to_string()
 }

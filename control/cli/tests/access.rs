@@ -1,4 +1,5 @@
-//! Whom an array is open to, by real users: those of its group work on it, others are told why they may not.
+//! Whom an array is open to, by real users: those of its group work on it, others are told why they
+//! may not.
 
 mod bench;
 
@@ -22,7 +23,8 @@ fn run_as(bench: &Bench, (user, group): (u32, u32), arguments: &[&str]) -> Outpu
     // The build's directory may lie below one that only its owner may search.
     let program = bench.path("cxlraid");
     if !program.exists() {
-        // A copy made here could not be started while a child that another test starts has the descriptor that wrote it.
+        // A copy made here could not be started while a child that another test starts has the
+        // descriptor that wrote it.
         assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_cxlraid")).arg(&program).status().unwrap().success());
     }
     let mut command = bench.program(&program, arguments);
@@ -112,7 +114,8 @@ fn a_group_works_on_its_array_and_others_are_told() {
     }
 }
 
-/// A mount whose directory was never given to the array's owner: that member goes out by name, and the array works without it.
+/// A mount whose directory was never given to the array's owner: that member goes out by name, and
+/// the array works without it.
 #[test]
 fn a_members_directory_that_is_closed_to_the_owner_is_a_members_fault() {
     if !is_root() {

@@ -168,7 +168,8 @@ fn run_hands_over_the_environment() {
     assert!(refused(&output).1.ends_with("no such library; correct or unset CXLRAID_LIB"));
 }
 
-/// Mistakes of an operator with whole members: what is not there is not made anew, and what is there does not pass for what it is not.
+/// Mistakes of an operator with whole members: what is not there is not made anew, and what is
+/// there does not pass for what it is not.
 #[test]
 fn members_that_are_unmounted_emptied_old_or_used_apart_do_no_harm() {
     let bench = Bench::new();
@@ -257,7 +258,8 @@ fn one_file_with_a_mistake_does_not_hide_the_other_arrays() {
     assert!(out(&json).contains("\"db\"") && json.status.code() == Some(1));
 }
 
-/// An array whose file is not believed is listed with the reason, and the status is that of one that cannot start: a script would not hear of it otherwise.
+/// An array whose file is not believed is listed with the reason, and the status is that of one
+/// that cannot start: a script would not hear of it otherwise.
 #[test]
 fn an_array_whose_file_is_not_believed_is_listed() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -288,7 +290,8 @@ fn an_array_whose_file_is_not_believed_is_listed() {
     assert_eq!(bench.run(&["status"]).status.code(), Some(0));
 }
 
-/// A file without a UUID would say nothing of which array is meant: a start would make a new one where the members' devices are not mounted.
+/// A file without a UUID would say nothing of which array is meant: a start would make a new one
+/// where the members' devices are not mounted.
 #[test]
 fn a_file_without_a_uuid_is_refused() {
     let bench = Bench::new();

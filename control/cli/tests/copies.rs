@@ -1,4 +1,5 @@
-//! `add` and `retrieve` as an operator uses them: files and trees go into the array and come back, whole and with all that a name has.
+//! `add` and `retrieve` as an operator uses them: files and trees go into the array and come back,
+//! whole and with all that a name has.
 
 mod bench;
 
@@ -65,7 +66,8 @@ fn files_go_into_the_array_and_come_back() {
     assert_eq!(line, "cxlraid: /data/none: cannot be read: No such file or directory; check the path");
 }
 
-/// What a name in a tree is: its kind with its mode, owner, group, device, number of names, seconds and nanoseconds of its last change, and the value of its attribute `trusted.note`.
+/// What a name in a tree is: its kind with its mode, owner, group, device, number of names, seconds
+/// and nanoseconds of its last change, and the value of its attribute `trusted.note`.
 fn described(path: &Path) -> String {
     use std::os::unix::fs::MetadataExt as _;
     let found = fs::symlink_metadata(path).unwrap();

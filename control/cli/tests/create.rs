@@ -1,4 +1,5 @@
-//! `cxlraid create` that fails, or meets another one: nothing is left that was not there, and nothing is gone that was.
+//! `cxlraid create` that fails, or meets another one: nothing is left that was not there, and
+//! nothing is gone that was.
 
 mod bench;
 
@@ -27,7 +28,8 @@ fn a_name_that_cannot_be_saved_makes_no_array() {
 #[test]
 fn a_member_that_fails_leaves_the_others_as_they_were() {
     let bench = Bench::new();
-    // mkfs makes a directory of this name, so a member with it counts as empty; a file cannot be a prefix.
+    // mkfs makes a directory of this name, so a member with it counts as empty; a file cannot be a
+    // prefix.
     fs::write(bench.path("m2/lost+found"), "").unwrap();
     fs::write(bench.path("mine"), "").unwrap();
     let before = snapshot(bench.home.path());

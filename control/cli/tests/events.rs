@@ -1,4 +1,5 @@
-//! `cxlraid events`: what happens to an array is logged once, by commands and by programs, and shown and followed; `status` has the last scrub.
+//! `cxlraid events`: what happens to an array is logged once, by commands and by programs, and
+//! shown and followed; `status` has the last scrub.
 
 mod bench;
 
@@ -81,7 +82,8 @@ fn what_happens_is_logged_in_order() {
     let found = logged(&bench);
     let without_time: Vec<_> = found.iter().filter(|found| **found != mismatch(Some("m1"))).cloned().collect();
     let expected: Vec<_> = expected.into_iter().filter(|event| *event != mismatch(Some("m1"))).collect();
-    // Whether the hand that changed the byte is seen by its time depends on how long ago the file was made.
+    // Whether the hand that changed the byte is seen by its time depends on how long ago the file
+    // was made.
     let is_like = |a: &[(String, Option<String>, Option<u64>)], b: &[(String, Option<String>, Option<u64>)]| {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (&a.0, &a.1) == (&b.0, &b.1))
     };
@@ -105,7 +107,8 @@ fn healed_tables_are_logged() {
     let mut byte = [0];
     inodes.read_exact_at(&mut byte, 4096 + 8).unwrap();
     inodes.write_all_at(&[byte[0] ^ 1], 4096 + 8).unwrap();
-    // The first use while this is so: it holds the array, so that the scrub's own start heals nothing.
+    // The first use while this is so: it holds the array, so that the scrub's own start heals
+    // nothing.
     assert_exit(&bench.run(&["scrub", "db"]), 3);
     let found: Vec<String> = logged(&bench).into_iter().map(|(event, ..)| event).collect();
     assert!(found.contains(&"Mismatch".to_owned()) && found.contains(&"ScrubFinished".to_owned()), "{found:?}");

@@ -1,4 +1,5 @@
-//! `cxlraid fail` and `cxlraid remove`: a member is taken out by hand while programs run, and comes back by a rebuild.
+//! `cxlraid fail` and `cxlraid remove`: a member is taken out by hand while programs run, and comes
+//! back by a rebuild.
 
 mod bench;
 
@@ -134,8 +135,9 @@ fn a_member_is_failed_under_a_running_program() {
     }
 }
 
-/// A crash has left a stripe whose parity does not fit, and a note that says so. The member that is failed helps to compute
-/// the parity first: otherwise its bytes would be computed from parity that does not fit.
+/// A crash has left a stripe whose parity does not fit, and a note that says so. The member that is
+/// failed helps to compute the parity first: otherwise its bytes would be computed from parity that
+/// does not fit.
 #[test]
 fn what_a_crash_left_is_made_to_agree_before_a_member_goes_out() {
     let bench = filled("5", &["m0", "m1", "m2"]);

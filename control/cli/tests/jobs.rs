@@ -1,4 +1,5 @@
-//! A rebuild, a replacement or a scrub is seen, paused and ended by other processes, and one of them runs at a time.
+//! A rebuild, a replacement or a scrub is seen, paused and ended by other processes, and one of
+//! them runs at a time.
 
 mod bench;
 
@@ -69,7 +70,8 @@ fn await_work(bench: &Bench) -> Value {
     await_job(bench, |job| job["state"] == "running" && job["bytes_done"].as_u64() > Some(0))
 }
 
-/// A paused job ends the piece that each worker has begun, and then does nothing more: it never comes near its end.
+/// A paused job ends the piece that each worker has begun, and then does nothing more: it never
+/// comes near its end.
 #[track_caller]
 fn await_rest(bench: &Bench) {
     let mut before = jobs(bench).remove(0);
@@ -121,7 +123,8 @@ fn a_rebuild_is_seen_paused_resumed_and_cancelled_by_others() {
         assert_eq!(job[key], expected, "{key}: {job}");
     }
     assert!(job["members"][0].as_str().unwrap().ends_with("/m1") && job["members"].as_array().unwrap().len() == 1, "{job}");
-    // A piece counts when its turn has come. After t seconds these are at most t pieces of 1 MiB, the first one, and a file that is begun beside it; a slow machine does less.
+    // A piece counts when its turn has come. After t seconds these are at most t pieces of 1 MiB,
+    // the first one, and a file that is begun beside it; a slow machine does less.
     let rated = await_job(&bench, |job| job["bytes_done"].as_u64() > Some(2 << 20));
     let elapsed =
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - Duration::from_nanos(rated["begun_ns"].as_u64().unwrap());
@@ -147,7 +150,8 @@ fn a_rebuild_is_seen_paused_resumed_and_cancelled_by_others() {
     let text = out(&bench.run(&["status", "db"]));
     assert!(text.contains("m1, paused: ") && text.contains(&format!("process {pid} of user ")), "{text}");
     await_rest(&bench);
-    // It holds nothing that programs need: one of the files that it may have been computing, and one that still waits.
+    // It holds nothing that programs need: one of the files that it may have been computing, and
+    // one that still waits.
     told(&bench, &["retrieve", "--array", "db", "/data/files/large", "large-back"]);
     assert!(fs::read(bench.path("large-back")).unwrap() == large());
     assert_eq!(told(&bench, &["resume", "db"]), format!("db: a rebuild by process {pid} goes on\n"));
@@ -343,7 +347,8 @@ fn what_is_wrong_is_refused() {
     }
 }
 
-/// Another user, whom the array is open to, sees the job and pauses it; one whom it is not open to is refused.
+/// Another user, whom the array is open to, sees the job and pauses it; one whom it is not open to
+/// is refused.
 #[test]
 fn other_users_of_the_array_see_its_job_and_pause_it() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {

@@ -1,7 +1,9 @@
-//! A member comes into use while programs run: `cxlraid rebuild`, `replace` and spares, with programs under the library that write, map, rename
-//! and keep files open, are killed and started again.
+//! A member comes into use while programs run: `cxlraid rebuild`, `replace` and spares, with
+//! programs under the library that write, map, rename and keep files open, are killed and started
+//! again.
 //!
-//! `CXLRAID_KILLS=N` kills programs N times in each scene (12 otherwise), `CXLRAID_SEED=N` repeats a run.
+//! `CXLRAID_KILLS=N` kills programs N times in each scene (12 otherwise), `CXLRAID_SEED=N` repeats
+//! a run.
 
 mod bench;
 
@@ -82,7 +84,8 @@ fn read_log(log: &Path) -> (Model, Option<String>) {
     (model, pending)
 }
 
-/// Compares a directory with the model. What is pending may have happened or not; returns whether it has.
+/// Compares a directory with the model. What is pending may have happened or not; returns whether
+/// it has.
 fn check(directory: &Path, model: &Model, pending: Option<&str>) -> Result<bool, String> {
     let after = pending.map(|line| {
         let mut after = model.clone();
@@ -129,7 +132,8 @@ fn check_one(directory: &Path, model: &Model, unsure: Option<(u64, u64)>) -> Res
     Ok(())
 }
 
-/// Not a test by itself: a program that changes files in its directory and says so in its log, until it is told to end.
+/// Not a test by itself: a program that changes files in its directory and says so in its log,
+/// until it is told to end.
 #[test]
 fn program() {
     let Ok(told) = env::var(PROGRAM) else { return };
@@ -149,7 +153,8 @@ fn program() {
         }
         let words: Vec<&str> = line.split(' ').collect();
         if words[0] == "write" {
-            // The block may hold a part of what was being stored. Said in one piece with what becomes of that.
+            // The block may hold a part of what was being stored. Said in one piece with what
+            // becomes of that.
             let (id, at): (u64, u64) = (words[1].parse().unwrap(), words[2].parse().unwrap());
             let line = format!("write {id} {at} {version}");
             say(&format!("{how}\n{line}"));
@@ -436,7 +441,8 @@ enum Way {
     ReAdd,
 }
 
-/// Members are lost one after the other and come back while programs run, until so many programs were killed. `commands_die`: so do the commands.
+/// Members are lost one after the other and come back while programs run, until so many programs
+/// were killed. `commands_die`: so do the commands.
 fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another: bool) {
     let seed = number("CXLRAID_SEED", u64::from(std::process::id()) << 20 | count as u64 | 1);
     println!("RAID {level}, {way:?}: CXLRAID_SEED={seed}");
@@ -600,7 +606,8 @@ fn another_member_is_lost_while_one_is_brought_back() {
     scene("6", 4, Way::ReAdd, true, true);
 }
 
-/// Two members are out: all programs that use the array are started again once, and not once for each.
+/// Two members are out: all programs that use the array are started again once, and not once for
+/// each.
 #[test]
 fn two_members_are_begun_at_once() {
     let members: Vec<String> = (0..4).map(|slot| format!("m{slot}")).collect();

@@ -1,4 +1,5 @@
-//! The journal as an operator meets it: shown, replayed, given up, replaced, and what is said when it or the members that hold it are lost.
+//! The journal as an operator meets it: shown, replayed, given up, replaced, and what is said when
+//! it or the members that hold it are lost.
 
 mod bench;
 
@@ -112,7 +113,8 @@ fn the_journal_is_shown_replayed_given_up_and_replaced() {
     assert_eq!(fs::read(bench.path("back")).unwrap(), content);
 }
 
-/// The array is used with the copies that are left, and so it is shown; not if a copy is another journal.
+/// The array is used with the copies that are left, and so it is shown; not if a copy is another
+/// journal.
 #[test]
 fn a_copy_of_the_journal_that_is_lost_does_not_make_the_journal_lost() {
     let bench = Bench::new();
@@ -190,7 +192,8 @@ fn a_pipe_in_a_files_place_holds_nobody_up() {
     assert_eq!(within_a_time(&["journal", "show", "db"]).status.code(), Some(1));
 }
 
-/// What holds an array's journal or is to hold it is put on record if it is away: it comes back without this journal.
+/// What holds an array's journal or is to hold it is put on record if it is away: it comes back
+/// without this journal.
 #[test]
 fn a_member_that_was_away_when_the_journal_was_made_is_no_reason_to_refuse_the_array() {
     for slot in ["m0", "m1", "m2"] {
@@ -219,7 +222,8 @@ fn a_member_that_was_away_when_the_journal_was_made_is_no_reason_to_refuse_the_a
     }
 }
 
-/// What is wrong is the members, not the journal that lies on them: to give that up would lose what waits in it.
+/// What is wrong is the members, not the journal that lies on them: to give that up would lose what
+/// waits in it.
 #[test]
 fn older_copies_of_the_members_that_hold_the_journal_are_told_as_such() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! `cxlraid member`: a member that is written mostly is read from only where no other one has a copy.
+//! `cxlraid member`: a member that is written mostly is read from only where no other one has a
+//! copy.
 
 mod bench;
 
@@ -16,7 +17,8 @@ fn content(index: usize) -> Vec<u8> {
     (0..5000).map(|place| (place * 31 + index * 7) as u8).collect()
 }
 
-/// An array called db with files; each byte of theirs on the member called `other` is turned over by hand, so that a read tells where it came from.
+/// An array called db with files; each byte of theirs on the member called `other` is turned over
+/// by hand, so that a read tells where it came from.
 fn turned(level: &str, members: &[&str], other: &str, options: &[&str]) -> Bench {
     let bench = Bench::new();
     for member in members.iter().filter(|member| !bench.path(member).exists()) {

@@ -1,5 +1,6 @@
-//! What an operator may do to members by hand: a superblock that is closed, a member copied into another's place, a journal that is gone, mount
-//! points without their mounts, a file put over a backing file.
+//! What an operator may do to members by hand: a superblock that is closed, a member copied into
+//! another's place, a journal that is gone, mount points without their mounts, a file put over a
+//! backing file.
 
 mod bench;
 
@@ -126,7 +127,8 @@ fn no_array_is_made_on_mount_points_without_their_mounts_unless_it_is_asked_for(
     let refused = by_environment(&bench, Some("0"), &store).output().unwrap();
     assert!(!refused.status.success() && err(&refused).contains("CXLRAID_CREATE=0 forbids to make one"), "{}", err(&refused));
     assert!(is_blank(&bench));
-    // The table of file systems of a mount namespace of its own, in which the second member is to be mounted.
+    // The table of file systems of a mount namespace of its own, in which the second member is to
+    // be mounted.
     let table = bench.path("fstab");
     fs::write(&table, format!("/dev/none {} ext4 defaults 0 0\n", bench.path("m1").display())).unwrap();
     let script = "mount --bind \"$1\" /etc/fstab || exit 99; shift; LD_PRELOAD=$LIBRARY exec \"$@\"";

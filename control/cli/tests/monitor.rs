@@ -72,7 +72,8 @@ fn each_event_is_told_once() {
     assert!(bench.run(&["scrub", "db"]).status.success());
     let mut expected = vec!["2 ScrubStarted db ", "2 ScrubFinished db "];
     await_told(&bench, &expected);
-    // By hand, which the command logs; and a directory that is gone, which nobody sees but the monitor.
+    // By hand, which the command logs; and a directory that is gone, which nobody sees but the
+    // monitor.
     assert!(bench.run(&["fail", "db", "m1"]).status.success());
     expected.push("3 Fail db m1");
     await_told(&bench, &expected);

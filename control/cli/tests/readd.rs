@@ -1,7 +1,8 @@
 //! `cxlraid re-add`: a member that was away gets what changed meanwhile, and nothing else.
 //!
-//! A script of random changes runs on the array while a member is away, and on a plain directory. `CXLRAID_SEEDS=N` tries so many scripts
-//! (2 otherwise), `CXLRAID_SEED=N` repeats one. `CXLRAID_KILLS=N` kills so many commands (10 otherwise).
+//! A script of random changes runs on the array while a member is away, and on a plain directory.
+//! `CXLRAID_SEEDS=N` tries so many scripts (2 otherwise), `CXLRAID_SEED=N` repeats one.
+//! `CXLRAID_KILLS=N` kills so many commands (10 otherwise).
 
 mod bench;
 
@@ -38,8 +39,9 @@ fn re_add(bench: &Bench, member: &str) -> (String, String) {
     (out(&added), err(&added))
 }
 
-/// Asks a scrub whether all members fit. A command that was killed as it gave space back may have left a file's copy on one member with another time of modification
-/// (docs/losses.md); a scrub mends that, and nothing else may be wrong.
+/// Asks a scrub whether all members fit. A command that was killed as it gave space back may have
+/// left a file's copy on one member with another time of modification (docs/losses.md); a scrub
+/// mends that, and nothing else may be wrong.
 #[track_caller]
 fn assert_fits(bench: &Bench, what: &str) {
     let scrubbed = bench.run(&["scrub", "db"]);
@@ -213,7 +215,8 @@ fn a_member_that_is_missing_or_in_use_or_unknown_is_not_brought_back() {
     assert_whole(&bench);
 }
 
-/// A script of random changes below the working directory, in which files and directories have names of one word.
+/// A script of random changes below the working directory, in which files and directories have
+/// names of one word.
 fn script(random: &mut Random, count: usize) -> String {
     let mut script = String::from("exec 2>/dev/null\n");
     for step in 0..count {
@@ -284,7 +287,8 @@ fn on_both(bench: &Bench, plain: &Path, script: &str) {
     assert!(Command::new("sh").args(["-euc", script]).current_dir(plain).status().unwrap().success());
 }
 
-/// The command dies at some instant, and is given again: the member comes back, redundancy fits, and whichever member is away then, files are what they should be.
+/// The command dies at some instant, and is given again: the member comes back, redundancy fits,
+/// and whichever member is away then, files are what they should be.
 #[test]
 fn a_command_that_is_killed_is_given_again() {
     let kills = number("CXLRAID_KILLS").unwrap_or(10);
@@ -342,7 +346,8 @@ fn a_command_that_is_killed_is_given_again() {
     );
 }
 
-/// Random changes before a member goes, while it is away and after it is back, which is brought back by commands that are killed.
+/// Random changes before a member goes, while it is away and after it is back, which is brought
+/// back by commands that are killed.
 #[test]
 fn random_changes_while_a_member_is_away() {
     let first = number("CXLRAID_SEED").unwrap_or(u64::from(std::process::id()) << 8 | 1);

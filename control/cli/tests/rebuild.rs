@@ -1,4 +1,5 @@
-//! `cxlraid rebuild` and `cxlraid replace`: what an operator does after a member was lost, and what they do when they are cut short.
+//! `cxlraid rebuild` and `cxlraid replace`: what an operator does after a member was lost, and what
+//! they do when they are cut short.
 
 mod bench;
 
@@ -33,7 +34,8 @@ fn a_new_device_in_a_members_place_is_rebuilt() {
     }
 }
 
-/// Superblocks have a member in sync until a change records its loss. `status` advises the rebuild before, so it works before.
+/// Superblocks have a member in sync until a change records its loss. `status` advises the rebuild
+/// before, so it works before.
 #[test]
 fn a_member_whose_tables_are_lost_or_covered_is_rebuilt_before_a_change() {
     type Cover<'a> = &'a dyn Fn(&Path);
@@ -99,7 +101,8 @@ fn a_member_in_use_or_unknown_is_not_rebuilt() {
     assert!(line.contains("does not exist"), "{line}");
 }
 
-/// Kills the command at instants further and further on; each time the array works, and in the end it is whole.
+/// Kills the command at instants further and further on; each time the array works, and in the end
+/// it is whole.
 #[test]
 fn a_rebuild_that_is_killed_goes_on_when_it_is_given_again() {
     let bench = filled();

@@ -1,4 +1,5 @@
-//! `cxlraid scrub`: every flipped byte is reported and what the level can locate is mended right, nothing is reported while programs write, and whoever kills a scrub leaves nothing behind.
+//! `cxlraid scrub`: every flipped byte is reported and what the level can locate is mended right,
+//! nothing is reported while programs write, and whoever kills a scrub leaves nothing behind.
 
 mod bench;
 
@@ -136,7 +137,8 @@ fn what_cannot_be_scrubbed_is_refused() {
     assert!(out(&degraded).contains("m1: out of use; not compared"), "{}", out(&degraded));
 }
 
-/// A byte of anything that members hold is flipped; the scrub reports it, mends what it says, and afterwards everything fits.
+/// A byte of anything that members hold is flipped; the scrub reports it, mends what it says, and
+/// afterwards everything fits.
 fn flips(level: &str, members: &[&str], more: &[&str], seed: u64, count: u64) {
     let bench = filled(level, members, more);
     // What a check that found nothing left is what the array is put back to.
@@ -210,7 +212,8 @@ fn every_flipped_byte_is_reported_with_a_journal_on_the_members() {
     flips("5", &["m0", "m1", "m2"], &["--journal", "internal"], 15, 40);
 }
 
-/// States where the parts of the table of changed files are: a byte of each, and whether a member that is out keeps the scrub from healing it.
+/// States where the parts of the table of changed files are: a byte of each, and whether a member
+/// that is out keeps the scrub from healing it.
 const PARTS_OF_CHANGED: [(u64, &str); 12] = [
     (3, "its kind"),
     (20, "the array's UUID"),
@@ -226,7 +229,8 @@ const PARTS_OF_CHANGED: [(u64, &str); 12] = [
     (8192 + (1 << 18) - 1, "the last mark of a file"),
 ];
 
-/// The table of changed files while all members are in sync, and while one is away that has left in order: each kind of byte, on the lowest member and on another.
+/// The table of changed files while all members are in sync, and while one is away that has left in
+/// order: each kind of byte, on the lowest member and on another.
 #[test]
 fn each_kind_of_byte_of_the_table_of_changed_files_is_reported_and_mended() {
     for is_out in [false, true] {
@@ -250,7 +254,8 @@ fn each_kind_of_byte_of_the_table_of_changed_files_is_reported_and_mended() {
             assert!(found.status.code() == Some(3) && is_told, "{part}: {json}{}", err(&found));
             assert_exit(&bench.run(&["scrub", "db", "--repair"]), 3);
             let again = bench.run(&["scrub", "db", "--json"]);
-            // While a member is away nothing tells whether a damaged header is that of an older table.
+            // While a member is away nothing tells whether a damaged header is that of an older
+            // table.
             if !is_out || at >= 4096 {
                 assert!(out(&again).contains("\"tables\": []"), "{part}: {}", out(&again));
             }
@@ -288,13 +293,15 @@ fn name_in_a_lane(bench: &Bench, members: &[&str], path: &str, range: std::ops::
     }
 }
 
-/// After an orderly end no lane names what was written last: nothing waits for a resync, which would make parity of that from the data.
+/// After an orderly end no lane names what was written last: nothing waits for a resync, which
+/// would make parity of that from the data.
 #[test]
 fn what_rots_after_the_last_write_of_an_orderly_use_is_told_and_waits_for_nothing() {
     rots_after_the_last_write(false);
 }
 
-/// After another end lanes name it, and the first to open the file for writing makes parity of that from the data.
+/// After another end lanes name it, and the first to open the file for writing makes parity of that
+/// from the data.
 #[test]
 fn what_rots_after_the_last_write_is_told_before_a_resync_makes_it_right() {
     rots_after_the_last_write(true);
@@ -354,7 +361,8 @@ fn a_scrub_beside_a_program_that_writes_reports_nothing() {
     assert!(scrubs >= 6);
 }
 
-/// Kills scrubs that mend at instants further and further on; nothing is left behind, and in the end everything is what it was.
+/// Kills scrubs that mend at instants further and further on; nothing is left behind, and in the
+/// end everything is what it was.
 #[test]
 fn a_scrub_that_is_killed_leaves_nothing_behind() {
     let bench = filled("6", &["m0", "m1", "m2", "m3"], &[]);
@@ -395,7 +403,8 @@ fn a_scrub_that_is_interrupted_says_what_it_has_found() {
     std::thread::sleep(Duration::from_millis(40));
     let _ = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     let output = child.wait_with_output().unwrap();
-    // A quick machine may have come to its end, and a slow one not to where it is asked for signals.
+    // A quick machine may have come to its end, and a slow one not to where it is asked for
+    // signals.
     assert!(matches!(output.status.code(), Some(0 | 1) | None), "{output:?}");
     if output.status.code() == Some(1) {
         assert!(out(&output).trim_end().ends_with("interrupted"), "{}", out(&output));

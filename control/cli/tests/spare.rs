@@ -1,4 +1,5 @@
-//! Spares: how they are given and taken away, and how they take the places of members that are out, also when that is cut short.
+//! Spares: how they are given and taken away, and how they take the places of members that are out,
+//! also when that is cut short.
 
 mod bench;
 
@@ -181,7 +182,8 @@ fn the_monitor_has_a_spare_put_in_place_as_soon_as_nobody_uses_the_array() {
     }
 }
 
-/// Kills the command at instants further and further on; each time the array works, and in the end the spare has the place.
+/// Kills the command at instants further and further on; each time the array works, and in the end
+/// the spare has the place.
 #[test]
 fn a_spare_whose_use_is_killed_takes_its_place_in_the_end() {
     let rounds: u64 = std::env::var("CXLRAID_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(24);
@@ -251,7 +253,8 @@ fn one_command_at_a_time_makes_members_anew() {
     assert_eq!(status(&bench).0, Some(0));
 }
 
-/// A scrub keeps other jobs from the array, and one that is paused does so for long. A spare does not wait for it.
+/// A scrub keeps other jobs from the array, and one that is paused does so for long. A spare does
+/// not wait for it.
 #[test]
 fn a_scrub_is_ended_for_a_spare() {
     let bench = with_spare();

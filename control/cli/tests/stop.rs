@@ -1,4 +1,5 @@
-//! `cxlraid stop` after a process died in the middle of a write: what the segment alone knows is not thrown away.
+//! `cxlraid stop` after a process died in the middle of a write: what the segment alone knows is
+//! not thrown away.
 
 use array::{Array, Config};
 use dax::Access;
@@ -117,7 +118,8 @@ impl Bench {
         assert_eq!(status, 0, "{arguments:?}: {says}");
     }
 
-    /// A process begins to write 4000 bytes at `offset`, and `dies` when it stores to the member, or `ends` in order meanwhile.
+    /// A process begins to write 4000 bytes at `offset`, and `dies` when it stores to the member,
+    /// or `ends` in order meanwhile.
     fn write_until(&self, member: &str, offset: usize, end: &str) -> ExitStatus {
         let mut child = Command::new(std::env::current_exe().unwrap());
         let scene = format!("{} {member} {offset} {end}", self.home.path().display());

@@ -1,5 +1,6 @@
-//! Tables of a member that are older or newer than this program's, gone, not a file, or that give read errors: the member goes
-//! out by name, or is read right, and what is in the array is what it was.
+//! Tables of a member that are older or newer than this program's, gone, not a file, or that give
+//! read errors: the member goes out by name, or is read right, and what is in the array is what it
+//! was.
 
 mod bench;
 
@@ -140,7 +141,8 @@ fn a_table_of_a_newer_version_puts_its_member_out_and_on_all_members_nothing_sta
         let said = read_by_program(&bench);
         assert_names(&bench, &said, "m1", &["member is damaged (", &reason, "; the array is degraded"]);
         assert_whole(&bench);
-        // A rebuild does not overwrite what a newer program has written. It makes the member anew once the operator has emptied the directory.
+        // A rebuild does not overwrite what a newer program has written. It makes the member anew
+        // once the operator has emptied the directory.
         let rebuilt = bench.run(&["rebuild", "db"]);
         assert!(
             rebuilt.status.code() == Some(1) && err(&rebuilt).contains("use the newer cxlraid, or empty"),
@@ -174,7 +176,8 @@ fn a_table_of_a_newer_version_puts_its_member_out_and_on_all_members_nothing_sta
     }
 }
 
-/// A newer version went on with one member. Nothing serves what the others have missed, until the operator gives that member up.
+/// A newer version went on with one member. Nothing serves what the others have missed, until the
+/// operator gives that member up.
 #[test]
 fn a_member_that_a_newer_version_went_on_with_refuses_a_start_until_it_is_moved_away() {
     let bench = filled();
@@ -255,9 +258,11 @@ fn a_pipe_in_the_place_of_a_table_holds_nobody_up() {
     }
 }
 
-/// A shell in a mount namespace of its own, in which reading one file of the second member gives EIO. None without the right to mount.
+/// A shell in a mount namespace of its own, in which reading one file of the second member gives
+/// EIO. None without the right to mount.
 fn with_read_error(bench: &Bench, file: &str, command: &Command) -> Option<Output> {
-    // Reading a process' memory where nothing is mapped gives EIO, and the file is a regular one (proc(5)).
+    // Reading a process' memory where nothing is mapped gives EIO, and the file is a regular one
+    // (proc(5)).
     let script = "mount --bind /proc/$$/mem \"$1\" || exit 99; shift; \"$@\"";
     let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", script, "sh"]);
     shell.arg(place(bench, "m1", file)).arg(command.get_program()).args(command.get_args());

@@ -1,7 +1,8 @@
 //! The striper against plain loops over the same kernels ("limit"): what the engine adds.
 //!
-//! `cargo run --release -p cxlraid-array --example striper [part of a row's name]`. Members are unnamed files of 512 MiB on /dev/shm; both ways use
-//! the same files, by turns, and of several rounds the median of the ratios counts. Times are nanoseconds per call.
+//! `cargo run --release -p cxlraid-array --example striper [part of a row's name]`. Members are
+//! unnamed files of 512 MiB on /dev/shm; both ways use the same files, by turns, and of several
+//! rounds the median of the ratios counts. Times are nanoseconds per call.
 
 use cxlraid_array::Striper;
 use dax::{Access, Backing, PersistenceDomain};
@@ -146,7 +147,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The members of a RAID 5 of three, as a plain loop knows them: data of (stripe, column), and parity.
+/// The members of a RAID 5 of three, as a plain loop knows them: data of (stripe, column), and
+/// parity.
 fn raid5(members: &[Option<Backing>], offset: u64) -> (*mut u8, *mut u8, *mut u8) {
     let (stripe, rest) = (offset / (128 << 10), offset % (128 << 10));
     let (column, within) = (rest >> 16, rest & 0xffff);

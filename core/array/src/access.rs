@@ -1,11 +1,11 @@
 //! Who may use an array: its owner alone, its group as well, or everybody.
 //!
-//! Every superblock names the owner, the group and the mode ([`Access`]). The array's own files (those
-//! in the members' `.cxlraid`, the journal, the runtime segment) have that group and mode, and that
-//! owner; but a file that another user of the array has made keeps its maker as owner. A process
-//! that attaches opens all of these files for reading and writing, so the kernel checks at each
-//! attach whether it may. A user who may do that is trusted with the whole array. The files that
-//! programs keep on the array have owners and modes of their own.
+//! Every superblock names the owner, the group and the mode ([`Access`]). The array's own files
+//! (those in the members' `.cxlraid`, the journal, the runtime segment) have that group and mode,
+//! and that owner; but a file that another user of the array has made keeps its maker as owner. A
+//! process that attaches opens all of these files for reading and writing, so the kernel checks at
+//! each attach whether it may. A user who may do that is trusted with the whole array. The files
+//! that programs keep on the array have owners and modes of their own.
 //!
 //! Invariant: whoever creates one of the array's own files calls [`give`] on it before the file has
 //! its final name, or before its contents are of use to anybody.
@@ -24,21 +24,24 @@ use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 /// The extended attribute in which a file has its access control list (acl(5)).
 pub const ACL_NAME: &str = "system.posix_acl_access";
 
-/// The modes that an array may have. Reading and writing go together, because every user of an array both reads and writes its tables. The
-/// command offers no others.
+/// The modes that an array may have. Reading and writing go together, because every user of an
+/// array both reads and writes its tables. The command offers no others.
 pub const MODES: [u32; 3] = [0o600, 0o660, 0o666];
 
-/// The permission bits of a directory that the array keeps for itself: whoever may read may also search.
+/// The permission bits of a directory that the array keeps for itself: whoever may read may also
+/// search.
 pub(crate) const fn directory_mode(mode: u32) -> u32 {
     mode | (mode & 0o444) >> 2
 }
 
-/// Gives an open file or directory of the array the owner and group of `access`, and the mode `mode` (which for a directory is another than
-/// that of `access`). What is right already is not set again: only the owner may set it.
+/// Gives an open file or directory of the array the owner and group of `access`, and the mode
+/// `mode` (which for a directory is another than that of `access`). What is right already is not
+/// set again: only the owner may set it.
 ///
 /// # Errors
-/// Those of fstat, fchown and fchmod. If this process may not change the owner, that is no error in an array of a group or of everybody: the
-/// file keeps its maker as owner, and in an array of a group it gets the group.
+/// Those of fstat, fchown and fchmod. If this process may not change the owner, that is no error in
+/// an array of a group or of everybody: the file keeps its maker as owner, and in an array of a
+/// group it gets the group.
 pub(crate) fn give(file: impl AsFd, access: Access, mode: u32) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(access.owner_uid), Gid::from_raw(access.owner_gid));
     let stat = fs::fstat(&file)?;
@@ -53,8 +56,9 @@ pub(crate) fn give(file: impl AsFd, access: Access, mode: u32) -> Result<()> {
     if fs::fstat(&file)?.st_mode & 0o7777 == mode { Ok(()) } else { fs::fchmod(&file, Mode::from_raw_mode(mode)) }
 }
 
-/// Tells whether everybody who may write to the tables of a member may write to its superblock too, as this process left it. Somebody has changed modes by hand if not, and a
-/// program may then have changed files without a trace in the superblock.
+/// Tells whether everybody who may write to the tables of a member may write to its superblock too,
+/// as this process left it. Somebody has changed modes by hand if not, and a program may then have
+/// changed files without a trace in the superblock.
 ///
 /// # Errors
 /// Those of fstatat and lgetxattr.
@@ -89,8 +93,9 @@ pub(crate) fn is_superblock_open(meta: &OwnedFd, access: Access) -> Result<bool>
     Ok(is_open && table.st_mode & WRITERS & !wanted == 0 && has_owner(&table) && has_group(&table) && have_one_list)
 }
 
-/// Whether `access` lets this process' effective user in: root and the owner always; a user of the group if the group may write; any other
-/// user if others may. As in the kernel, the bits of others say nothing about a user of the group.
+/// Whether `access` lets this process' effective user in: root and the owner always; a user of the
+/// group if the group may write; any other user if others may. As in the kernel, the bits of others
+/// say nothing about a user of the group.
 fn lets_in(access: Access) -> bool {
     let user = geteuid();
     let of_group = || {
@@ -104,8 +109,9 @@ fn lets_in(access: Access) -> bool {
     access.mode & bit != 0
 }
 
-/// The error to report when the kernel has refused access to `name` in `directory`. If owner and mode of that file shut this user out, it says
-/// whom they let in; else it is `EACCES` for `action` on `path`, which stands for the array.
+/// The error to report when the kernel has refused access to `name` in `directory`. If owner and
+/// mode of that file shut this user out, it says whom they let in; else it is `EACCES` for `action`
+/// on `path`, which stands for the array.
 pub(crate) fn denied(directory: BorrowedFd<'_>, name: &[u8], path: &[u8], action: &'static str) -> AttachError {
     let access = |stat: Stat| Access { owner_uid: stat.st_uid, owner_gid: stat.st_gid, mode: stat.st_mode & 0o777 };
     match fs::statat(directory, name, AtFlags::empty()).map(access) {
@@ -114,19 +120,19 @@ pub(crate) fn denied(directory: BorrowedFd<'_>, name: &[u8], path: &[u8], action
     }
 }
 
-/// Whether a file in a member's `.cxlraid` shuts out users whom the array is open to, as after a mistaken chmod: then the
-/// kernel's refusal says something of the member, and nothing of the user.
+/// Whether a file in a member's `.cxlraid` shuts out users whom the array is open to, as after a
+/// mistaken chmod: then the kernel's refusal says something of the member, and nothing of the user.
 pub(crate) fn is_shut(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -> bool {
     fs::statat(meta, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mode & access.mode != access.mode)
 }
 
-/// Checks that this process' real user may read and write the tables of the member at `path`, as attaching needs; `meta` is
-/// its `.cxlraid`. False if a table shuts out users whom `access` lets in. Only the command asks, whose real user is its
-/// effective one.
+/// Checks that this process' real user may read and write the tables of the member at `path`, as
+/// attaching needs; `meta` is its `.cxlraid`. False if a table shuts out users whom `access` lets
+/// in. Only the command asks, whose real user is its effective one.
 ///
 /// # Errors
-/// [`denied`] for the first table that the user may not read and write. Other errors, as of a missing table, are for others
-/// to find.
+/// [`denied`] for the first table that the user may not read and write. Other errors, as of a
+/// missing table, are for others to find.
 pub(crate) fn check_tables(meta: &OwnedFd, path: &[u8], access: Access) -> core::result::Result<bool, AttachError> {
     let wanted = fs::Access::READ_OK | fs::Access::WRITE_OK;
     for name in [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::BACKINGS_FILE, format::CHANGED_FILE] {
@@ -156,7 +162,8 @@ pub fn shown(access: Access) -> String {
     }
 }
 
-/// The name of a user or group from `file`, which is passwd(5) or group(5); the number if it is not there, as for users of a directory service.
+/// The name of a user or group from `file`, which is passwd(5) or group(5); the number if it is not
+/// there, as for users of a directory service.
 fn name_of(file: &str, id: u32) -> String {
     let text = crate::proc_file::read(file);
     let of_line = |line: &[u8]| {
@@ -174,7 +181,8 @@ fn files_in(meta: &OwnedFd) -> Result<Vec<OwnedFd>> {
     for entry in Dir::read_from(meta)? {
         match open_regular(meta.as_fd(), entry?.file_name(), OFlags::RDONLY) {
             Ok(file) => files.push(file),
-            // A symlink, another kind of file, or one that is gone again: none of the array's own files.
+            // A symlink, another kind of file, or one that is gone again: none of the array's own
+            // files.
             Err(OsError::LOOP | crate::regular::NOT_A_FILE | OsError::NOENT) => {}
             Err(error) => return Err(error),
         }
@@ -183,8 +191,9 @@ fn files_in(meta: &OwnedFd) -> Result<Vec<OwnedFd>> {
 }
 
 impl Array {
-    /// Changes who may use the array. The caller has attached with [`Array::attach_holding`], is the only process attached, and is the array's
-    /// owner or root. After an interruption some files have their former rights; calling it again finishes the change. A member that is out
+    /// Changes who may use the array. The caller has attached with [`Array::attach_holding`], is
+    /// the only process attached, and is the array's owner or root. After an interruption some
+    /// files have their former rights; calling it again finishes the change. A member that is out
     /// keeps its former rights until it is made anew.
     ///
     /// # Errors
@@ -192,7 +201,8 @@ impl Array {
     pub fn set_access(&self, access: Access) -> core::result::Result<(), AttachError> {
         let first = &self.config.mounts[0];
         self.before_change().map_err(|error| AttachError::os(first, "write the superblock of", error))?;
-        // What was begun in the place of such a member has the former rights, too, and is begun again.
+        // What was begun in the place of such a member has the former rights, too, and is begun
+        // again.
         self.runtime.all_begun().iter().for_each(|slot| self.runtime.forget_begun(slot));
         // The superblocks first: files that are made after an interruption get the new rights.
         let write = || self.recording(|| self.rewrite_superblocks(|superblock| superblock.access = access));

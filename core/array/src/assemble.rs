@@ -53,23 +53,29 @@ pub struct Array {
     pub(crate) tell: Tell,
 }
 
-/// The functions by which a process tells people what happens to members. Each may be called while this process holds locks of the array and of its open files, so none of them may take such a lock.
+/// The functions by which a process tells people what happens to members. Each may be called while
+/// this process holds locks of the array and of its open files, so none of them may take such a
+/// lock.
 #[derive(Clone, Copy)]
 pub struct Tell {
-    /// This process takes the member out of use, and nobody has told of that loss before. The text says why, if that is known.
+    /// This process takes the member out of use, and nobody has told of that loss before. The text
+    /// says why, if that is known.
     pub loss: fn(&Member, Option<&str>),
-    /// This process takes the member out of use because the member lacks what the others have at a logical path.
+    /// This process takes the member out of use because the member lacks what the others have at a
+    /// logical path.
     pub lost_name: fn(&Member, &[u8]),
-    /// A call is refused since the member has other names at a logical path, and this process may not make them the same.
+    /// A call is refused since the member has other names at a logical path, and this process may
+    /// not make them the same.
     pub difference: fn(&Member, &[u8]),
     /// Damaged records of the member's table of inodes were made anew from other members'.
     pub mend: fn(&Member),
-    /// A file is refused, since its backing file at a host path is too short, and the other members in use cannot give what
-    /// is missing.
+    /// A file is refused, since its backing file at a host path is too short, and the other members
+    /// in use cannot give what is missing.
     pub short: fn(&Member, &[u8]),
-    /// This process is about to compute so many bytes of a file that members have lost, with locks of the file held. It asks whether to
-    /// go on; if not, the file's bytes wait for the next process that opens the file. The function may sleep as long as what it is
-    /// given says that nobody waits for one of these locks.
+    /// This process is about to compute so many bytes of a file that members have lost, with locks
+    /// of the file held. It asks whether to go on; if not, the file's bytes wait for the next
+    /// process that opens the file. The function may sleep as long as what it is given says that
+    /// nobody waits for one of these locks.
     pub computing: fn(u64, &dyn Fn() -> bool) -> bool,
 }
 
@@ -102,27 +108,28 @@ enum Sight {
 }
 
 impl Array {
-    /// Attaches to the array that `config` describes. If none of its members has a superblock and all are empty directories, the array is
-    /// created.
+    /// Attaches to the array that `config` describes. If none of its members has a superblock and
+    /// all are empty directories, the array is created.
     ///
     /// A member that is missing, but open to other processes, stays in use until [`Self::let_go`].
     pub fn attach(config: &Config) -> Result<Self, AttachError> {
         Self::attach_if(config, Losses::InOrder, journal::find).inspect(Self::let_in)
     }
 
-    /// Attaches as [`Self::attach`], but a missing member goes out at once. A process that starts meanwhile waits until
-    /// [`Self::let_in`], and then finds what was changed.
+    /// Attaches as [`Self::attach`], but a missing member goes out at once. A process that starts
+    /// meanwhile waits until [`Self::let_in`], and then finds what was changed.
     pub fn attach_holding(config: &Config) -> Result<Self, AttachError> {
         Self::attach_if(config, Losses::AtOnce, journal::find)
     }
 
-    /// Attaches as [`Self::attach_holding`] without looking for the journal, to give it up: nothing is written to the
-    /// array's files.
+    /// Attaches as [`Self::attach_holding`] without looking for the journal, to give it up: nothing
+    /// is written to the array's files.
     pub fn attach_holding_without_journal(config: &Config) -> Result<Self, AttachError> {
         Self::attach_if(config, Losses::AtOnce, |_, _, _| Ok(None))
     }
 
-    /// What a start would find, without one: nothing is locked or changed. The members by slot, with the standing they would have; none for an array that a start would make.
+    /// What a start would find, without one: nothing is locked or changed. The members by slot,
+    /// with the standing they would have; none for an array that a start would make.
     ///
     /// # Errors
     /// Why a start would be refused.
@@ -197,7 +204,8 @@ impl Array {
             match entered {
                 Ok(Some(array)) => return Ok(array),
                 Ok(None) => {}
-                // A member that fails between two looks at it is no reason to refuse a start that does without.
+                // A member that fails between two looks at it is no reason to refuse a start that
+                // does without.
                 Err(error) => {
                     let again = judge(config, steady(config, inspect_all(config)?)?).map(|verdict| verdict.members);
                     if !again.is_ok_and(|members| has_fewer_in_sync(&members, &standings)) {
@@ -208,8 +216,10 @@ impl Array {
         }
     }
 
-    /// Joins the runtime segment, which is held from here on, and settles which members are out. None if the superblocks are not what they were when they were
-    /// looked at: another process has changed them since. Whether it has ended does not matter: it may have changed the journal, which others use by now.
+    /// Joins the runtime segment, which is held from here on, and settles which members are out.
+    /// None if the superblocks are not what they were when they were looked at: another process has
+    /// changed them since. Whether it has ended does not matter: it may have changed the journal,
+    /// which others use by now.
     fn enter(
         config: &Config,
         verdict: Verdict,
@@ -237,7 +247,8 @@ impl Array {
             return Ok(None);
         }
         if alone && sight == Sight::First && !runtime.out().minus(out).is_empty() {
-            // A process that has ended took a member out which looked in sync here, perhaps before it failed.
+            // A process that has ended took a member out which looked in sync here, perhaps before
+            // it failed.
             return Ok(None);
         }
         let begun = runtime.all_begun();
@@ -260,7 +271,8 @@ impl Array {
             }
             let failed = superblock::finish_update(&superblock, &members);
             let out = out.union(failed);
-            // What one member has not been given back yet, another may be the last to have: a start without that one would change what the rebuild needs.
+            // What one member has not been given back yet, another may be the last to have: a start
+            // without that one would change what the rebuild needs.
             if !needed::is_enough(&geometry, &members, out, rebuilding(&members)) {
                 return Err(AttachError::too_many_out(&geometry, &members));
             }
@@ -342,13 +354,15 @@ impl Array {
         })
     }
 
-    /// Lets processes with another runtime segment use the members, as the end of this process would. The array is not used any more.
+    /// Lets processes with another runtime segment use the members, as the end of this process
+    /// would. The array is not used any more.
     pub fn abandon(&self) {
         exclusive::release(&self.members);
     }
 }
 
-/// Whether what was found in a member's place is the member that was begun there last while programs ran.
+/// Whether what was found in a member's place is the member that was begun there last while
+/// programs ran.
 fn is_reached(runtime: &Runtime, members: &[Member], slot: usize) -> bool {
     members.get(slot).is_some_and(|member| member.directories.is_some() && runtime.begun(slot) == Some(member.uuid))
 }
@@ -395,8 +409,8 @@ mod tests {
         assert_eq!(first.in_use().len(), 2);
     }
 
-    /// The first change of a use opens the members' tables. A limit on descriptors concerns a whole process, so the test runs
-    /// itself again as a process of its own.
+    /// The first change of a use opens the members' tables. A limit on descriptors concerns a whole
+    /// process, so the test runs itself again as a process of its own.
     #[test]
     fn a_process_without_a_free_descriptor_puts_no_member_out() {
         if !is_alone() {
@@ -410,7 +424,8 @@ mod tests {
         assert!(array.runtime.is_use_recorded());
     }
 
-    /// Only after an orderly end is nothing looked at again that was changed before, and only until something is changed.
+    /// Only after an orderly end is nothing looked at again that was changed before, and only until
+    /// something is changed.
     #[test]
     fn an_array_is_as_it_ended_until_something_is_changed() {
         let (_home, config) = made("as-ended");
@@ -426,7 +441,8 @@ mod tests {
         array.runtime.detach();
         let (array, is_as_ended) = start();
         assert!(is_as_ended);
-        // The process dies as soon as it has begun to change something, before its superblocks say so.
+        // The process dies as soon as it has begun to change something, before its superblocks say
+        // so.
         array.runtime.note_change();
         array.runtime.detach();
         let (array, is_as_ended) = start();
@@ -457,7 +473,8 @@ mod tests {
                 Standing::Failed,
             ),
             (
-                // What the owner of the directory is not let through either, as after chmod 000: here by a symlink in a loop.
+                // What the owner of the directory is not let through either, as after chmod 000:
+                // here by a symlink in a loop.
                 |member| {
                     std::fs::remove_dir_all(member).unwrap();
                     std::os::unix::fs::symlink(member.file_name().unwrap(), member).unwrap();
@@ -527,7 +544,8 @@ mod tests {
         let failed = core::cell::Cell::new(false);
         let array = Array::attach_if(&config, Losses::InOrder, |config, superblock, members| {
             if !failed.replace(true) {
-                // The other process finds that the member fails, and dies before it puts that on record.
+                // The other process finds that the member fails, and dies before it puts that on
+                // record.
                 std::fs::remove_dir_all(home.path("m2/data")).unwrap();
                 first.fail_member(2).unwrap();
                 first.runtime.detach();
@@ -666,7 +684,8 @@ mod tests {
             array.runtime.detach();
             exclusive::release(&array.members);
         }
-        // The file beside it is not whole yet, and the table has its old header: it is none to go by.
+        // The file beside it is not whole yet, and the table has its old header: it is none to go
+        // by.
         put_back(&home, 0, "inodes", &old);
         put_back(&home, 0, "inodes.header", &new[..2048]);
         let array = Array::attach(&config).unwrap();
@@ -805,7 +824,8 @@ mod tests {
         // Restored from another member, as an error advises.
         put_back(&home, 0, "inodes", &table(1));
         assert_eq!(foreseen(&config), [Standing::InSync; 3]);
-        // A table that is put back between two uses does not become current by the mark of the next.
+        // A table that is put back between two uses does not become current by the mark of the
+        // next.
         array.end_use(false).unwrap();
         drop(array);
         put_back(&home, 0, "inodes", &right);

@@ -1,7 +1,8 @@
 //! What an array is asked to be: level, members, prefixes.
 //!
-//! The variables are the thesis' (section 4.2, table 1): CXLRAID_LEVEL, CXLRAID_MOUNTS, CXLRAID_PATHS, CXLRAID_STRIPE_SIZE,
-//! CXLRAID_JOURNAL. A named array (`cxlraid run`) is handed over by the same variables.
+//! The variables are the thesis' (section 4.2, table 1): CXLRAID_LEVEL, CXLRAID_MOUNTS,
+//! CXLRAID_PATHS, CXLRAID_STRIPE_SIZE, CXLRAID_JOURNAL. A named array (`cxlraid run`) is handed
+//! over by the same variables.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -26,7 +27,8 @@ pub struct Config {
     pub prefixes: Vec<Vec<u8>>,
     /// The array's name, kept in new superblocks; empty for an array that has none.
     pub name: String,
-    /// The array that is meant, where its name is known: none is made in its place, and no other one is used.
+    /// The array that is meant, where its name is known: none is made in its place, and no other
+    /// one is used.
     pub uuid: Option<Uuid>,
     /// Whether a start makes the array if every member directory is empty.
     pub creation: Creation,
@@ -34,7 +36,8 @@ pub struct Config {
     pub journal: Option<JournalPlace>,
     /// Lanes of a new journal.
     pub journal_lanes: usize,
-    /// Whom a new array is open to, and the directories of its prefixes; None for the user who makes it alone.
+    /// Whom a new array is open to, and the directories of its prefixes; None for the user who
+    /// makes it alone.
     pub access: Option<format::Access>,
     /// The log of events ([`crate::events`]); None tells nobody.
     pub events: Option<Vec<u8>>,
@@ -47,7 +50,8 @@ pub enum Creation {
     Asked,
     /// It does not.
     Refused,
-    /// It does, unless one of the directories is, or lies below, a mount point on which nothing is mounted.
+    /// It does, unless one of the directories is, or lies below, a mount point on which nothing is
+    /// mounted.
     OnPlainDirectories,
 }
 
@@ -80,7 +84,8 @@ impl JournalPlace {
     }
 }
 
-/// Why a configuration cannot be used. Displayed as one line that names the variable and says what to do.
+/// Why a configuration cannot be used. Displayed as one line that names the variable and says what
+/// to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// One of a pair of required variables is missing.
@@ -174,8 +179,8 @@ impl fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {}
 
 impl Config {
-    /// Reads the configuration through `get`, which returns the value of an environment variable. None if neither CXLRAID_LEVEL
-    /// nor CXLRAID_MOUNTS is set: cxlraid is not asked for.
+    /// Reads the configuration through `get`, which returns the value of an environment variable.
+    /// None if neither CXLRAID_LEVEL nor CXLRAID_MOUNTS is set: cxlraid is not asked for.
     pub fn from_lookup(get: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Option<Self>, ConfigError> {
         let (level, mounts) = (get("CXLRAID_LEVEL"), get("CXLRAID_MOUNTS"));
         let (level, mounts) = match (level, mounts) {
@@ -240,7 +245,8 @@ impl Config {
             if prefix.is_empty() {
                 return Err(ConfigError::RootPrefix);
             }
-            // A backing file has the program's path below its member: this prefix would let programs reach the array's own files.
+            // A backing file has the program's path below its member: this prefix would let
+            // programs reach the array's own files.
             if is_below(prefix, &[b"/", format::DIRECTORY.to_bytes()].concat()) {
                 return Err(ConfigError::ReservedPrefix(shown(prefix)));
             }
@@ -279,7 +285,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Whether the absolute, normalised `path` belongs to the array: it is a prefix or lies below one.
+    /// Whether the absolute, normalised `path` belongs to the array: it is a prefix or lies below
+    /// one.
     #[inline]
     #[must_use]
     pub fn owns(&self, path: &[u8]) -> bool {
@@ -294,7 +301,8 @@ pub fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.starts_with(directory) && (path.len() == directory.len() || path[directory.len()] == b'/')
 }
 
-/// Takes out `.`, `..` and doubled slashes by text alone. `path` is absolute; the root becomes the empty string.
+/// Takes out `.`, `..` and doubled slashes by text alone. `path` is absolute; the root becomes the
+/// empty string.
 #[must_use]
 pub fn normalise(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());

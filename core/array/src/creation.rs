@@ -1,9 +1,10 @@
 //! Whether a start makes a new array of empty directories.
 //!
-//! The fault it exists for: the file systems of an array's members are not mounted. Then its member directories are empty
-//! mount points, in which a start would make a new array, and programs would write to the file system below. An array that
-//! is known by its UUID is never made by a start. For an array that the environment alone describes, the tables of file
-//! systems tell: nothing is made below a directory on which a file system is to be mounted and none is.
+//! The fault it exists for: the file systems of an array's members are not mounted. Then its member
+//! directories are empty mount points, in which a start would make a new array, and programs would
+//! write to the file system below. An array that is known by its UUID is never made by a start. For
+//! an array that the environment alone describes, the tables of file systems tell: nothing is made
+//! below a directory on which a file system is to be mounted and none is.
 
 use crate::config::{Config, Creation};
 use crate::error::AttachError;
@@ -16,8 +17,8 @@ use sys::rustix::fs::{self, AtFlags, CWD, StatxAttributes, StatxFlags};
 
 /// fstab(5).
 const FILE_SYSTEMS: &str = "/etc/fstab";
-/// Where systemd.mount(5) units lie that an administrator or fstab has made. Units of packages lie elsewhere; many are not
-/// in use, such as the one that mounts a tmpfs on /tmp.
+/// Where systemd.mount(5) units lie that an administrator or fstab has made. Units of packages lie
+/// elsewhere; many are not in use, such as the one that mounts a tmpfs on /tmp.
 const UNITS: [&str; 3] = ["/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator"];
 
 /// Refuses to make an array where `config` does not permit it. Every member directory is empty.

@@ -9,7 +9,8 @@ use sys::rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
 use sys::{AsFd as _, BorrowedFd, OsError};
 use units::{MemberSet, Slot};
 
-/// Members out of which everything but `.cxlraid` was removed have not what the others have: each member has the directories of the prefixes since the array was made.
+/// Members out of which everything but `.cxlraid` was removed have not what the others have: each
+/// member has the directories of the prefixes since the array was made.
 pub(crate) fn without_trees(mut members: Vec<Member>) -> Vec<Member> {
     let in_sync = |member: &&mut Member| member.standing == Standing::InSync;
     let emptied: MemberSet =
@@ -23,7 +24,8 @@ pub(crate) fn without_trees(mut members: Vec<Member>) -> Vec<Member> {
     members
 }
 
-/// What a start without programs in the array comes to: members whose directory of a prefix is empty, while another member has files there, go out when the names are looked at.
+/// What a start without programs in the array comes to: members whose directory of a prefix is
+/// empty, while another member has files there, go out when the names are looked at.
 pub(crate) fn without_names(prefixes: &[Vec<u8>], mut members: Vec<Member>) -> Vec<Member> {
     for prefix in prefixes {
         let in_sync = || members.iter().filter(|member| member.standing == Standing::InSync);
@@ -37,7 +39,8 @@ pub(crate) fn without_names(prefixes: &[Vec<u8>], mut members: Vec<Member>) -> V
     members
 }
 
-/// Whether a directory below a member's root holds any names; false if there is no such directory. `path` is logical.
+/// Whether a directory below a member's root holds any names; false if there is no such directory.
+/// `path` is logical.
 pub fn holds_names(root: BorrowedFd<'_>, path: &[u8]) -> sys::Result<bool> {
     let directory = match open_beneath(root, if path.len() > 1 { &path[1..] } else { b"." }) {
         Err(OsError::NOENT) => return Ok(false),
@@ -70,7 +73,8 @@ fn holds_file(root: BorrowedFd<'_>, path: &[u8]) -> bool {
     false
 }
 
-/// Whether a name is one of those that the array or the file system keeps in a member's root, or a directory's own.
+/// Whether a name is one of those that the array or the file system keeps in a member's root, or a
+/// directory's own.
 fn is_of_member(name: &[u8]) -> bool {
     matches!(name, b"." | b".." | b"lost+found" | b".cxlraid")
 }

@@ -61,7 +61,8 @@ pub enum AttachError {
         /// Why.
         error: SuperblockError,
     },
-    /// The array uses features that this program may only read with, and arrays are always attached for writing.
+    /// The array uses features that this program may only read with, and arrays are always attached
+    /// for writing.
     #[error("{}: the array uses features this program must not write with (bits {bits:#x}); use a newer cxlraid", show(.path))]
     ReadOnlyFeatures {
         /// The member.

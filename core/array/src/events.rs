@@ -1,9 +1,13 @@
-//! The log of events: what an operator must hear of an array, one JSON object a line, appended to a file.
+//! The log of events: what an operator must hear of an array, one JSON object a line, appended to a
+//! file.
 //!
-//! Programs and the operator's command write the same file; whoever watches it follows its end. It lies in a state directory and not on the members, which may be what has failed. `cxlraid run` makes it and names it to the
-//! library by CXLRAID_EVENTS.
+//! Programs and the operator's command write the same file; whoever watches it follows its end. It
+//! lies in a state directory and not on the members, which may be what has failed. `cxlraid run`
+//! makes it and names it to the library by CXLRAID_EVENTS.
 //!
-//! Invariants: a line is appended by one write(2) to a file that is opened for it, so it may be renamed at any time; no file is made here; what cannot be written is not written, and the array goes on.
+//! Invariants: a line is appended by one write(2) to a file that is opened for it, so it may be
+//! renamed at any time; no file is made here; what cannot be written is not written, and the array
+//! goes on.
 
 use crate::regular::open_regular;
 use alloc::boxed::Box;

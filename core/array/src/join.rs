@@ -1,11 +1,12 @@
-//! A member that is begun anew comes into use while programs run: the part that superblocks play in it. What the segment
-//! says of such a member is `runtime::joining`'s, what files do is core/file's.
+//! A member that is begun anew comes into use while programs run: the part that superblocks play in
+//! it. What the segment says of such a member is `runtime::joining`'s, what files do is
+//! core/file's.
 //!
 //! Invariants:
-//! - until the superblocks of all others say that the member is in use, its own does not, so a join that is cut short leaves
-//!   the member stale by the superblocks ([`Array::record_rebuilding`]);
-//! - while the segment calls a member in use that the superblocks call out, the next change puts the join on record before
-//!   it does anything else.
+//! - until the superblocks of all others say that the member is in use, its own does not, so a join
+//!   that is cut short leaves the member stale by the superblocks ([`Array::record_rebuilding`]);
+//! - while the segment calls a member in use that the superblocks call out, the next change puts
+//!   the join on record before it does anything else.
 
 use crate::Array;
 use crate::error::AttachError;
@@ -15,11 +16,12 @@ use sys::OsError;
 use units::{MemberSet, Slot};
 
 impl Array {
-    /// Does as [`Array::begin_member`] while programs use the array. Processes that attach from now on can use the member once it joins
-    /// ([`Array::join_member`]).
+    /// Does as [`Array::begin_member`] while programs use the array. Processes that attach from now
+    /// on can use the member once it joins ([`Array::join_member`]).
     ///
     /// # Errors
-    /// As for [`Array::begin_member`]; `BUSY` if another process does not come to an end with attaching.
+    /// As for [`Array::begin_member`]; `BUSY` if another process does not come to an end with
+    /// attaching.
     pub fn begin_member_in_use(&self, slot: Slot, kept: Option<Kept>) -> Result<(), AttachError> {
         let begin = || {
             if self.in_use().contains(slot) {
@@ -40,14 +42,17 @@ impl Array {
         self.runtime.while_nobody_attaches(act)
     }
 
-    /// Brings a member into use while programs run: it has all that the others have but the bytes of files, and all that it promises is durable, on
-    /// the others as well. The caller keeps others from attaching, and from opening and closing files; every open file says that it goes on without the
-    /// member. If this process dies in here, whoever writes superblocks next finishes it.
+    /// Brings a member into use while programs run: it has all that the others have but the bytes
+    /// of files, and all that it promises is durable, on the others as well. The caller keeps
+    /// others from attaching, and from opening and closing files; every open file says that it goes
+    /// on without the member. If this process dies in here, whoever writes superblocks next
+    /// finishes it.
     ///
     /// # Errors
-    /// `AGAIN` if somebody has taken the member out since it began to join: it is out. Otherwise what the kernel says where a superblock cannot be written: the member is
-    /// out then, too, unless that fails for this process alone (it has no descriptor left, say). Then the member is in use, and the next change of any process
-    /// puts the join on record.
+    /// `AGAIN` if somebody has taken the member out since it began to join: it is out. Otherwise
+    /// what the kernel says where a superblock cannot be written: the member is out then, too,
+    /// unless that fails for this process alone (it has no descriptor left, say). Then the member
+    /// is in use, and the next change of any process puts the join on record.
     pub fn join_member(&self, slot: Slot) -> Result<(), OsError> {
         self.recording(|| {
             // Until the join is on record the next change finds something to be put on record.
@@ -61,7 +66,8 @@ impl Array {
         })
     }
 
-    /// Runs a change of the superblocks alone among all that write them, after joins are on record that a dead process did not put on record.
+    /// Runs a change of the superblocks alone among all that write them, after joins are on record
+    /// that a dead process did not put on record.
     pub(crate) fn recording<T>(&self, change: impl FnOnce() -> Result<T, OsError>) -> Result<T, OsError> {
         self.runtime.with_superblocks(|| {
             self.record_joins();
@@ -72,7 +78,8 @@ impl Array {
     /// Puts joins on record whose processes died before they had. The superblock lock is held.
     pub(crate) fn record_joins(&self) {
         for slot in self.runtime.join_unrecorded().iter() {
-            // A process that does not have the member's directories open cannot write down which member it is.
+            // A process that does not have the member's directories open cannot write down which
+            // member it is.
             if self.in_use().contains(slot) && !self.runtime.reaches(slot) {
                 self.runtime.note_disorder(MemberSet::EMPTY.with(slot));
                 self.runtime.add_out(MemberSet::EMPTY.with(slot));
@@ -86,8 +93,8 @@ impl Array {
         }
     }
 
-    /// Says in the superblocks that a member is in use that has joined. If that fails the member goes out, unless it fails for this process alone. The superblock lock is
-    /// held.
+    /// Says in the superblocks that a member is in use that has joined. If that fails the member
+    /// goes out, unless it fails for this process alone. The superblock lock is held.
     fn record_join(&self, slot: Slot) -> Result<(), OsError> {
         let recorded = self.record_rebuilding(slot);
         match recorded {
@@ -112,7 +119,8 @@ mod tests {
     use format::MemberState;
     use sys::OwnedFd;
 
-    /// A mirror of three members in use, of which the last is lost and has been begun anew; and a process that reaches it.
+    /// A mirror of three members in use, of which the last is lost and has been begun anew; and a
+    /// process that reaches it.
     fn begun(name: &str) -> (Home, Config, Array) {
         let (home, config) = three_members(name, layout::Level::Raid1);
         let last = home.path("m2");
@@ -328,7 +336,8 @@ mod tests {
         drop(array);
         let again = Array::attach(&config).unwrap();
         assert_eq!(again.runtime.out(), MemberSet::EMPTY.with(1));
-        // Once nothing waits any more, the others can do without it, whether the superblocks know that or not.
+        // Once nothing waits any more, the others can do without it, whether the superblocks know
+        // that or not.
         note_file(&home, MemberSet::EMPTY);
         again.fail_member(0).unwrap();
         let beside = Array::attach(&config).unwrap();

@@ -39,7 +39,8 @@ pub struct ArrayJournal {
     pub(crate) lost: MemberSet,
 }
 
-/// The members that hold a journal which lies on members: with all of these out the array is lost too. The lowest ones, or the copies of one column.
+/// The members that hold a journal which lies on members: with all of these out the array is lost
+/// too. The lowest ones, or the copies of one column.
 #[must_use]
 pub fn holders(geometry: &Geometry) -> MemberSet {
     if geometry.copy_count() == 1 {
@@ -53,8 +54,8 @@ pub fn holders(geometry: &Geometry) -> MemberSet {
 pub enum SaidBy {
     /// The operator's command.
     Operator,
-    /// The members' superblocks, in which their owner can write anything: a journal is made or given away there only in
-    /// the place of a journal of the array.
+    /// The members' superblocks, in which their owner can write anything: a journal is made or
+    /// given away there only in the place of a journal of the array.
     Superblocks,
 }
 
@@ -84,7 +85,8 @@ impl New {
         self.entry.path.is_some()
     }
 
-    /// Makes the file, or one on each of the holders among `metas` (by slot, below `mounts`). Returns whether there was nothing at the file's path before.
+    /// Makes the file, or one on each of the holders among `metas` (by slot, below `mounts`).
+    /// Returns whether there was nothing at the file's path before.
     pub(crate) fn make(
         &self,
         mounts: &[Vec<u8>],
@@ -109,7 +111,8 @@ impl New {
         AttachError::JournalNotMade { path, bytes: self.header.file_bytes(), error }
     }
 
-    /// Takes away what is not on members: the array that it was made for was not. An empty file that was there before is empty again.
+    /// Takes away what is not on members: the array that it was made for was not. An empty file
+    /// that was there before is empty again.
     pub(crate) fn unmake(&self, is_new: bool) {
         let Some(path) = &self.entry.path else { return };
         if is_new {
@@ -138,7 +141,8 @@ impl New {
     }
 }
 
-/// Gives a journal's file all its space, so that no write fails for want of it, and the header last.
+/// Gives a journal's file all its space, so that no write fails for want of it, and the header
+/// last.
 fn fill(file: &OwnedFd, header: &JournalHeader) -> sys::Result<()> {
     let bytes = header.file_bytes();
     if bytes > sys::file_limit::bytes() {
@@ -155,7 +159,8 @@ fn fill(file: &OwnedFd, header: &JournalHeader) -> sys::Result<()> {
     fs::fsync(file)
 }
 
-/// Gives a member that is made anew its copy of a journal that lies on members, if it is to hold one. Nothing waits in the journal.
+/// Gives a member that is made anew its copy of a journal that lies on members, if it is to hold
+/// one. Nothing waits in the journal.
 pub(crate) fn copy_onto(
     journal: Option<&ArrayJournal>,
     geometry: &Geometry,
@@ -217,8 +222,9 @@ fn open_journal(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Probl
     })
 }
 
-/// The file at `path`, where a journal of `array` is to be made; none if there is no file, and the inner error if it cannot be opened. It is one that this very array had
-/// before or, where the operator named the path, one that is empty.
+/// The file at `path`, where a journal of `array` is to be made; none if there is no file, and the
+/// inner error if it cannot be opened. It is one that this very array had before or, where the
+/// operator named the path, one that is empty.
 fn replaceable(path: &[u8], array: Uuid, said_by: SaidBy) -> Result<Option<sys::Result<OwnedFd>>, AttachError> {
     let unfit = || match said_by {
         SaidBy::Operator => AttachError::JournalInTheWay { path: path.to_vec() },
@@ -318,13 +324,15 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
     }
     match found {
         Some(header) => Ok(Some(ArrayJournal { header, path, holders: held_by, lost })),
-        // With all that hold it out more are out than the level bears, so this is not met; but never without it.
+        // With all that hold it out more are out than the level bears, so this is not met; but
+        // never without it.
         None => Err(reason.unwrap_or_else(|| AttachError::JournalLost { path: config.mounts[0].clone(), error: OsError::NODEV })),
     }
 }
 
-/// Whether an error says that a member has lost its copy of the journal: its file system fails, or the file is gone, too short, or not whole, or shuts out users whom the array is open to. What is a journal, but not the one in use, was put there by
-/// somebody, and is not lost.
+/// Whether an error says that a member has lost its copy of the journal: its file system fails, or
+/// the file is gone, too short, or not whole, or shuts out users whom the array is open to. What is
+/// a journal, but not the one in use, was put there by somebody, and is not lost.
 fn is_lost(error: &AttachError, meta: &OwnedFd, access: Access) -> bool {
     match error {
         AttachError::JournalLost { error: OsError::ACCESS, .. } => access::is_shut(meta, format::JOURNAL_FILE, access),
@@ -359,9 +367,11 @@ impl Array {
         self.journal.as_ref()
     }
 
-    /// Gives the array a new, empty journal at `place`, or none, whatever the one it had holds. The caller is alone with the array, has replayed that one or has been
-    /// told to give it up, and uses the array no further. It holds the array meanwhile ([`Array::attach_holding`]), or who starts in the middle of this would
-    /// go on with the old one. A member that is away is put on record: it would come back with the journal from before, or without one.
+    /// Gives the array a new, empty journal at `place`, or none, whatever the one it had holds. The
+    /// caller is alone with the array, has replayed that one or has been told to give it up, and
+    /// uses the array no further. It holds the array meanwhile ([`Array::attach_holding`]), or who
+    /// starts in the middle of this would go on with the old one. A member that is away is put on
+    /// record: it would come back with the journal from before, or without one.
     pub fn set_journal(&self, place: Option<(&JournalPlace, SaidBy)>) -> Result<(), AttachError> {
         self.before_change().map_err(|error| AttachError::os(&self.config.mounts[0], "write the superblock of", error))?;
         let metas: Vec<_> =
@@ -372,7 +382,8 @@ impl Array {
             Some((place, said_by)) => {
                 let new = New::draw(place, self.config.journal_lanes, self.uuid, level)?;
                 new.make(&self.config.mounts, &metas, &self.geometry, self.access, said_by).inspect_err(|_| {
-                    // One that was there is given up anyway, and is found to be damaged; where there was none there is none.
+                    // One that was there is given up anyway, and is found to be damaged; where
+                    // there was none there is none.
                     if self.journal.as_ref().is_none_or(|present| present.path.is_some()) {
                         remove_from(&metas);
                     }

@@ -28,8 +28,9 @@ pub(crate) fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> 
     let is_meant = |superblock: &&Superblock| config.uuid.is_some_and(|uuid| superblock.array_uuid == uuid);
     let mut superblocks = looked.iter().flatten().filter_map(Finding::superblock).filter(is_meant);
     let is_owner = superblocks.any(|superblock| superblock.access.owner_uid == user);
-    // Another member says that the array is this user's. So a directory that shuts this user out, such as a mount that was never given to the owner, says something of
-    // that member. The array's own files in it say whom the array is open to.
+    // Another member says that the array is this user's. So a directory that shuts this user out,
+    // such as a mount that was never given to the owner, says something of that member. The array's
+    // own files in it say whom the array is open to.
     let is_closed = |path: &[u8]| {
         fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).err() == Some(OsError::ACCESS)
     };
@@ -40,8 +41,8 @@ pub(crate) fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> 
     found.collect()
 }
 
-/// Checks that this user may use the array that `config` describes. The check changes nothing, and says nothing of what else is wrong
-/// with the members.
+/// Checks that this user may use the array that `config` describes. The check changes nothing, and
+/// says nothing of what else is wrong with the members.
 ///
 /// # Errors
 /// [`AttachError::NotOpen`].
@@ -55,8 +56,9 @@ pub fn check_all_rights(config: &Config) -> Result<(), AttachError> {
 /// How often a start reads the superblocks anew while other processes keep changing them.
 const STEADY_COUNT: u32 = 100;
 
-/// Superblocks are read one after the other, and others may raise their counts in between: then those that were read first look as if their members had missed something. So where one is
-/// behind all are read again, until nothing has changed between two looks.
+/// Superblocks are read one after the other, and others may raise their counts in between: then
+/// those that were read first look as if their members had missed something. So where one is behind
+/// all are read again, until nothing has changed between two looks.
 pub(crate) fn steady(config: &Config, mut findings: Vec<Finding>) -> Result<Vec<Finding>, AttachError> {
     let counts = |findings: &[Finding]| -> Vec<Option<u64>> { findings.iter().map(Finding::event_count).collect() };
     for _ in 0..STEADY_COUNT {
@@ -83,7 +85,8 @@ pub(crate) fn has_fewer_in_sync(members: &[Member], before: &[Standing]) -> bool
 pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError> {
     let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
     let newest = Superblock::newest(findings.iter().filter_map(Finding::superblock).filter(is_meant));
-    // A member that this program must not write goes out, but what it says of the others counts: they may have missed what it has.
+    // A member that this program must not write goes out, but what it says of the others counts:
+    // they may have missed what it has.
     let is_writable = |superblock: &&Superblock| superblock.unknown_read_only_features() == 0;
     let writable = findings.iter().filter_map(Finding::superblock).filter(is_meant).filter(is_writable);
     let writable = Superblock::newest(writable).cloned();
@@ -101,7 +104,8 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
             continue;
         };
         if superblock.array_uuid != newest.array_uuid && config.uuid.is_some() {
-            // Which array is meant is known: another one's member in the place of one of its own is no more than a missing one.
+            // Which array is meant is known: another one's member in the place of one of its own is
+            // no more than a missing one.
             without_superblock.push(finding);
             continue;
         }
@@ -146,8 +150,9 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
     }
 }
 
-/// Refuses to use members that have missed something which a member of a newer format has. This program cannot read the newer superblock, but knows its event count. An update
-/// that was cut short leaves a difference of one, which counts for nothing.
+/// Refuses to use members that have missed something which a member of a newer format has. This
+/// program cannot read the newer superblock, but knows its event count. An update that was cut
+/// short leaves a difference of one, which counts for nothing.
 fn require_newest(newest: &Superblock, findings: &[Finding]) -> Result<(), AttachError> {
     let is_ahead = |finding: &&Finding| {
         let outline = finding.outline().filter(|outline| outline.array_uuid == newest.array_uuid);
@@ -157,8 +162,9 @@ fn require_newest(newest: &Superblock, findings: &[Finding]) -> Result<(), Attac
     refusal.map_or(Ok(()), |refusal| Err(refusal.clone()))
 }
 
-/// Members that are not the directories which programs use, or used when the last of them was killed: copies of those, which
-/// may be older than what was stored last. Where none of the members is such a directory all were moved, and nothing is known.
+/// Members that are not the directories which programs use, or used when the last of them was
+/// killed: copies of those, which may be older than what was stored last. Where none of the members
+/// is such a directory all were moved, and nothing is known.
 fn without_copies(newest: &Superblock, mut members: Vec<Member>) -> Vec<Member> {
     let Some(known) = directories_in_use(newest.array_uuid, newest.access, newest.use_count) else { return members };
     let found: Vec<_> = members.iter().map(Member::directory).collect();
@@ -268,7 +274,8 @@ mod tests {
         }
     }
 
-    /// What the others have missed counts, also where the member that has it must not be written: without it they are not enough.
+    /// What the others have missed counts, also where the member that has it must not be written:
+    /// without it they are not enough.
     #[test]
     fn members_that_have_missed_what_an_unwritable_one_has_are_not_used() {
         let (home, config) = made("unwritable", layout::Level::Raid1);
@@ -282,7 +289,8 @@ mod tests {
         assert!(superblocks(&home) == before);
     }
 
-    /// A newer program went on with one half of a mirror. This one cannot read that half, and does not start on what was left behind.
+    /// A newer program went on with one half of a mirror. This one cannot read that half, and does
+    /// not start on what was left behind.
     #[test]
     fn members_that_have_missed_what_a_newer_program_stored_are_not_used() {
         for (ahead, is_used) in [(0, true), (1, true), (2, false), (40, false)] {

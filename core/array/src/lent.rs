@@ -17,7 +17,8 @@ use sys::rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat, stat};
 use sys::rustix::process::geteuid;
 use units::MemberSet;
 
-/// Takes the roots of `wanted` from other processes, for those of `members` of which it finds one. Returns them: they are still in use.
+/// Takes the roots of `wanted` from other processes, for those of `members` of which it finds one.
+/// Returns them: they are still in use.
 pub(crate) fn take_roots(runtime: &Runtime, superblock: &Superblock, members: &mut [Member], wanted: MemberSet) -> MemberSet {
     let mut taken = MemberSet::EMPTY;
     for pid in runtime.attached() {

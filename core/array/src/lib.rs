@@ -1,7 +1,8 @@
 //! One array: its members and their states, its levels, and what processes share while they use it.
 //!
-//! `config` and `assemble` bring an array up from its member directories; `runtime` is the segment that attached processes share; `striper` with
-//! `level/*` reads and writes the bytes of one file across the members. Locks, sizes and allocation of files are core/file's.
+//! `config` and `assemble` bring an array up from its member directories; `runtime` is the segment
+//! that attached processes share; `striper` with `level/*` reads and writes the bytes of one file
+//! across the members. Locks, sizes and allocation of files are core/file's.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

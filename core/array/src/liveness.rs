@@ -37,8 +37,9 @@ impl ProcessId {
     }
 }
 
-/// The thread is in the kernel on its way out and will never run an instruction of its program again. Until it is a zombie its memory is
-/// taken down, which takes long where much of it is mapped.
+/// The thread is in the kernel on its way out and will never run an instruction of its program
+/// again. Until it is a zombie its memory is taken down, which takes long where much of it is
+/// mapped.
 const PF_EXITING: u64 = 4;
 
 impl Stat {
@@ -47,8 +48,8 @@ impl Stat {
     }
 }
 
-/// False only if the process will certainly not run again: no such pid, a later process with the same pid, or one whose threads are
-/// all on their way out.
+/// False only if the process will certainly not run again: no such pid, a later process with the
+/// same pid, or one whose threads are all on their way out.
 #[must_use]
 pub fn process_lives(process: ProcessId) -> bool {
     if !exists(process) {
@@ -65,13 +66,15 @@ pub fn process_lives(process: ProcessId) -> bool {
     }
 }
 
-/// False only if there is no such process. One that has ended counts as long as its parent has not waited for it, and so does a later one with its pid. This takes one
-/// system call, where [`process_lives`] takes four.
+/// False only if there is no such process. One that has ended counts as long as its parent has not
+/// waited for it, and so does a later one with its pid. This takes one system call, where
+/// [`process_lives`] takes four.
 pub(crate) fn exists(process: ProcessId) -> bool {
     i32::try_from(process.pid).ok().and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid) != Err(OsError::SRCH))
 }
 
-/// Whether every thread of a process whose first one is on its way out is so too: a thread may outlive the first.
+/// Whether every thread of a process whose first one is on its way out is so too: a thread may
+/// outlive the first.
 fn threads_are_exiting(pid: u32) -> bool {
     let path = alloc::format!("/proc/{pid}/task");
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -102,7 +105,8 @@ fn read_file(path: &str) -> Result<Stat> {
     parse_stat(&buffer[..length]).ok_or(OsError::INVAL)
 }
 
-/// Fields are counted from the state (field 3): the command name before it may hold anything, even parentheses.
+/// Fields are counted from the state (field 3): the command name before it may hold anything, even
+/// parentheses.
 fn parse_stat(text: &[u8]) -> Option<Stat> {
     let after_name = text.iter().rposition(|&byte| byte == b')')? + 2;
     let mut fields = text.get(after_name..)?.split(|&byte| byte == b' ');

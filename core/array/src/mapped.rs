@@ -22,7 +22,8 @@ use sys::OsError;
 
 /// Files that can have writable mappings, counted once per process.
 pub const MAPPED_COUNT: usize = 8192;
-/// The units in which stores through mappings may be followed, in bytes: of a page, of page protection, of a huge page.
+/// The units in which stores through mappings may be followed, in bytes: of a page, of page
+/// protection, of a huge page.
 pub const UNITS_BYTES: [u64; 3] = [4 << 10, 64 << 10, 2 << 20];
 
 /// What one process may store to of one file through mappings. All zeros: free.
@@ -35,9 +36,11 @@ pub struct MappedRecord {
     direct: AtomicU32,
     /// The last call of the others that was answered.
     answered: AtomicU32,
-    /// In which of [`UNITS_BYTES`] the process follows what is stored through its mappings, a bit each. For who looks from outside.
+    /// In which of [`UNITS_BYTES`] the process follows what is stored through its mappings, a bit
+    /// each. For who looks from outside.
     units: AtomicU32,
-    /// The error with which something of what the process stored could not be followed yet; 0 if there is nothing of that kind.
+    /// The error with which something of what the process stored could not be followed yet; 0 if
+    /// there is nothing of that kind.
     failure: AtomicU32,
     key: AtomicU64,
     start: AtomicU64,
@@ -85,7 +88,8 @@ impl MappedRecords {
         &self.records[..(self.high.load(Ordering::Acquire) as usize).min(MAPPED_COUNT)]
     }
 
-    /// Of how many files stores are followed in each of [`UNITS_BYTES`], by owners for which `lives` holds.
+    /// Of how many files stores are followed in each of [`UNITS_BYTES`], by owners for which
+    /// `lives` holds.
     pub(crate) fn files_by_unit(&self, lives: impl Fn(OwnerId) -> bool) -> [usize; UNITS_BYTES.len()] {
         let used = self.used();
         let lives = |record: &&MappedRecord| record.owner().is_some_and(&lives);
@@ -194,7 +198,8 @@ impl MappedRecord {
         self.lane.store(lane.map_or(0, |lane| lane as u32 + 1), Ordering::Release);
     }
 
-    /// Makes the record another one's: of a dead owner the caller's, or that of a child of fork. The open-files lock is held.
+    /// Makes the record another one's: of a dead owner the caller's, or that of a child of fork.
+    /// The open-files lock is held.
     pub fn claim(&self, me: OwnerId) {
         self.owner.store(me.get(), Ordering::Release);
     }

@@ -21,12 +21,13 @@ pub enum Standing {
     InSync,
     /// Not there: no directory, or one without a superblock.
     Missing,
-    /// Not there, but processes that have it open still reach it: it is in use until what only it has has been brought to the others.
+    /// Not there, but processes that have it open still reach it: it is in use until what only it
+    /// has has been brought to the others.
     Leaving,
     /// There, but it lacks changes made while it was away.
     Stale,
-    /// Another directory than the one that programs use, or used when the last of them was killed: a copy of it, perhaps an
-    /// older one.
+    /// Another directory than the one that programs use, or used when the last of them was killed:
+    /// a copy of it, perhaps an older one.
     Replaced,
     /// Somebody has removed its tree, or what is in the directory of a prefix.
     Emptied,
@@ -37,7 +38,8 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Returns what a start says of a member that it does without. A member in sync has no such words.
+    /// Returns what a start says of a member that it does without. A member in sync has no such
+    /// words.
     const fn told(self) -> Option<&'static str> {
         Some(match self {
             Self::Missing | Self::Leaving => "is missing",
@@ -81,7 +83,8 @@ pub struct Member {
     pub device: u64,
     /// Its uuid; nil if unknown.
     pub uuid: Uuid,
-    /// Whether it was in use when this process attached, and bytes of files on it still had to be computed from the other members.
+    /// Whether it was in use when this process attached, and bytes of files on it still had to be
+    /// computed from the other members.
     pub is_rebuilding: bool,
     /// Its directory, and `.cxlraid` in it. None if missing.
     pub(crate) directories: Option<Directories>,
@@ -90,7 +93,8 @@ pub struct Member {
 pub(crate) struct Directories {
     pub(crate) root: Raised,
     pub(crate) meta: Raised,
-    /// The superblock, to write to if this process may; None until it is found. A process that drops its rights must still be able to record the loss of another member.
+    /// The superblock, to write to if this process may; None until it is found. A process that
+    /// drops its rights must still be able to record the loss of another member.
     pub(crate) superblock: Option<Raised>,
 }
 
@@ -101,7 +105,8 @@ impl Member {
         self.finding.as_deref().filter(|_| self.standing != Standing::InSync).or(self.standing.reason())
     }
 
-    /// Returns what an operator can do about a member that is not used. A member in sync needs nothing.
+    /// Returns what an operator can do about a member that is not used. A member in sync needs
+    /// nothing.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self.standing {
@@ -112,8 +117,8 @@ impl Member {
         }
     }
 
-    /// Returns what a start says of a member that it does without, and why: "is stale (changes were made while it was away)". A
-    /// member in sync has no such words.
+    /// Returns what a start says of a member that it does without, and why: "is stale (changes were
+    /// made while it was away)". A member in sync has no such words.
     #[must_use]
     pub fn why_unused(&self) -> Option<String> {
         let told = self.standing.told()?;
@@ -169,8 +174,8 @@ enum What {
     Failed(OsError),
     /// There is something that cannot be used, whatever the other members are.
     Refused(AttachError),
-    /// A member that was written by a program with a newer format, or with features that this one does not know. The outline is what this program
-    /// knows of its superblock all the same.
+    /// A member that was written by a program with a newer format, or with features that this one
+    /// does not know. The outline is what this program knows of its superblock all the same.
     Newer {
         error: AttachError,
         outline: Option<Outline>,
@@ -184,8 +189,10 @@ enum What {
     },
 }
 
-/// Looks at a member's path, without changing anything. That its file system fails, or has made itself read-only, or that what is there cannot be used, is a finding, not an error: the other members may
-/// do without it. That this user is not let in, or that a mount is read-only for this process alone, is an error: it says nothing of the member.
+/// Looks at a member's path, without changing anything. That its file system fails, or has made
+/// itself read-only, or that what is there cannot be used, is a finding, not an error: the other
+/// members may do without it. That this user is not let in, or that a mount is read-only for this
+/// process alone, is an error: it says nothing of the member.
 pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
     let what = match look_into(path) {
         Err(AttachError::Os { error, .. }) if has_failed(error) => What::Failed(error),
@@ -198,7 +205,8 @@ pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
     Ok(Finding { path: path.to_vec(), what })
 }
 
-/// Whether this user may use the array that a member belongs to; changes nothing. What else is wrong with the member is not said.
+/// Whether this user may use the array that a member belongs to; changes nothing. What else is
+/// wrong with the member is not said.
 ///
 /// # Errors
 /// [`AttachError::NotOpen`].
@@ -215,8 +223,9 @@ pub const fn has_failed(error: OsError) -> bool {
     matches!(error, OsError::IO | OsError::UCLEAN | OsError::SHUTDOWN | OsError::STALE | OsError::NOMEDIUM)
 }
 
-/// Tells whether an error of a call on a member speaks of the process that made the call: of its rights, of a sandbox that it is in (seccomp(2), landlock(7)), or of a limit that it
-/// has reached. No member is taken out for it.
+/// Tells whether an error of a call on a member speaks of the process that made the call: of its
+/// rights, of a sandbox that it is in (seccomp(2), landlock(7)), or of a limit that it has reached.
+/// No member is taken out for it.
 #[must_use]
 pub const fn is_of_process(error: OsError) -> bool {
     matches!(
@@ -235,7 +244,8 @@ pub const fn is_of_process(error: OsError) -> bool {
     )
 }
 
-/// Tells whether an error says that there is no space for what is to be stored, on the file system or within a quota or limit.
+/// Tells whether an error says that there is no space for what is to be stored, on the file system
+/// or within a quota or limit.
 #[must_use]
 pub const fn is_no_space(error: OsError) -> bool {
     matches!(error, OsError::NOSPC | OsError::DQUOT | OsError::FBIG)
@@ -270,7 +280,8 @@ fn look_into(path: &[u8]) -> Result<Finding, AttachError> {
 fn read_member(path: &[u8], mut directories: Directories) -> Result<What, AttachError> {
     let open = |access| open_regular(directories.meta.as_fd(), format::SUPERBLOCK_FILE, access);
     let opened = match open(OFlags::RDWR) {
-        // For this process alone it may be read-only and readable. What has failed for everybody is not a member to count on.
+        // For this process alone it may be read-only and readable. What has failed for everybody is
+        // not a member to count on.
         Err(error @ OsError::ROFS) if crate::is_read_only(directories.root.as_fd()) => {
             return Ok(What::Failed(error));
         }
@@ -299,7 +310,8 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
                 return Ok(What::Damaged { error: SuperblockError::OfAnotherMember, root: directories.root });
             }
             let device = fs::fstat(&directories.root).map_err(|error| AttachError::os(path, "stat", error))?.st_dev;
-            // Names below a prefix need rights on its directory, not on the member's: a user of the array's group may have none there.
+            // Names below a prefix need rights on its directory, not on the member's: a user of the
+            // array's group may have none there.
             fs::accessat(&directories.meta, c".", fs::Access::WRITE_OK, AtFlags::empty()).map_err(|error| match error {
                 OsError::ACCESS => access::denied(directories.meta.as_fd(), b".", path, "write to .cxlraid of"),
                 error => AttachError::os(path, "write to", error),
@@ -321,7 +333,8 @@ pub(crate) fn read_fully(file: &OwnedFd, bytes: &mut [u8]) -> sys::Result<usize>
     read_fully_at(file, bytes, 0)
 }
 
-/// Reads from a file's byte `offset` on until `bytes` are full or the file ends. Returns how many bytes there were.
+/// Reads from a file's byte `offset` on until `bytes` are full or the file ends. Returns how many
+/// bytes there were.
 pub(crate) fn read_fully_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> sys::Result<usize> {
     let mut length = 0;
     while length < bytes.len() {
@@ -336,13 +349,15 @@ pub(crate) fn read_fully_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> sy
 }
 
 impl Member {
-    /// Whether the member's directory holds nothing of its own but `.cxlraid` ([`is_empty`]); false if it cannot be looked into.
+    /// Whether the member's directory holds nothing of its own but `.cxlraid` ([`is_empty`]); false
+    /// if it cannot be looked into.
     pub(crate) fn is_emptied(&self) -> bool {
         self.root().is_some_and(|root| is_empty(root.as_fd()) == Ok(true))
     }
 }
 
-/// Whether a member's directory holds nothing but what mkfs puts into a new file system, and `.cxlraid`.
+/// Whether a member's directory holds nothing but what mkfs puts into a new file system, and
+/// `.cxlraid`.
 #[must_use = "the directory is only looked into"]
 pub fn is_empty(root: BorrowedFd<'_>) -> sys::Result<bool> {
     for entry in Dir::read_from(root)? {
@@ -369,7 +384,8 @@ impl Finding {
         Self { path, what: What::Refused(error) }
     }
 
-    /// The features that forbid this program to write the member, as the reason why it cannot be used. None if there are none.
+    /// The features that forbid this program to write the member, as the reason why it cannot be
+    /// used. None if there are none.
     pub(crate) fn read_only_features(&self) -> Option<AttachError> {
         let bits = self.superblock()?.unknown_read_only_features();
         (bits != 0).then(|| AttachError::ReadOnlyFeatures { path: self.path.clone(), bits })
@@ -391,7 +407,8 @@ impl Finding {
         }
     }
 
-    /// Returns what is known of a superblock that this program is too old to read. None if the superblock is another one.
+    /// Returns what is known of a superblock that this program is too old to read. None if the
+    /// superblock is another one.
     pub(crate) fn outline(&self) -> Option<Outline> {
         match self.what {
             What::Newer { outline, .. } => outline,
@@ -399,7 +416,8 @@ impl Finding {
         }
     }
 
-    /// Returns the event count of the member's superblock, also of one that this program is too old to read.
+    /// Returns the event count of the member's superblock, also of one that this program is too old
+    /// to read.
     pub(crate) fn event_count(&self) -> Option<u64> {
         let outlined = || self.outline().map(|outline| outline.event_count);
         self.superblock().map(|superblock| superblock.event_count).or_else(outlined)
@@ -412,7 +430,8 @@ impl Finding {
         }
     }
 
-    /// Whether there is no member here, or one whose creation was cut short before anything could be stored.
+    /// Whether there is no member here, or one whose creation was cut short before anything could
+    /// be stored.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.superblock().is_none_or(|superblock| superblock.event_count == 0)
     }
@@ -431,7 +450,8 @@ impl Finding {
         }
     }
 
-    /// The directory, if the member of `array` in `slot` can be made anew in it: an empty one, or one that holds that member, whose content is given up.
+    /// The directory, if the member of `array` in `slot` can be made anew in it: an empty one, or
+    /// one that holds that member, whose content is given up.
     pub(crate) fn refillable_root(&self, array: Uuid, slot: Slot) -> Result<&OwnedFd, AttachError> {
         match &self.what {
             What::Member { superblock, .. } if superblock.array_uuid != array => {

@@ -1,7 +1,7 @@
 //! Levels that keep copies: 1, 01 and 10.
 //!
-//! A write loads the program's bytes once and stores them to all copies, so copies agree even if the program changes its buffer
-//! meanwhile.
+//! A write loads the program's bytes once and stores them to all copies, so copies agree even if
+//! the program changes its buffer meanwhile.
 
 use crate::striper::{BLOCK_BYTES, Block, Done, Io, Stop};
 use crate::walk::Pieces;
@@ -12,9 +12,11 @@ use units::{MEMBER_COUNT_MAX, MemberSet, Slot};
 
 /// Readers change to another copy every this many bytes of a member.
 ///
-/// By region, not in turn as in the thesis (section 4.2): the same bytes come from the same copy each time, so the processor's caches
-/// hold them once and not once per copy, a sequential reader stays one stream for the prefetcher, and no counter is shared.
-/// Readers of different regions still spread over all members, and so do readers of different files: the first region of each file is another copy's ([`crate::Striper::turn`]).
+/// By region, not in turn as in the thesis (section 4.2): the same bytes come from the same copy
+/// each time, so the processor's caches hold them once and not once per copy, a sequential reader
+/// stays one stream for the prefetcher, and no counter is shared. Readers of different regions
+/// still spread over all members, and so do readers of different files: the first region of each
+/// file is another copy's ([`crate::Striper::turn`]).
 const READ_REGION_SHIFT: u32 = 20;
 
 /// A run of bytes on all its copies.
@@ -51,7 +53,8 @@ pub(crate) const fn preferred_copy(geometry: &Geometry, offset: u64, turn: u64) 
     if geometry.level().has_chunks() { region as usize % geometry.copy_count() } else { geometry.turn(region) }
 }
 
-/// Calls `visit(copies, bytes of the range before them)` for the pieces of a range. RAID 1 is cut into read regions.
+/// Calls `visit(copies, bytes of the range before them)` for the pieces of a range. RAID 1 is cut
+/// into read regions.
 #[inline(never)]
 fn each_piece<'b, M: Medium>(
     io: &Io<'b, M>,
@@ -107,7 +110,8 @@ pub(crate) fn resync<M: Medium>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Done
     each_piece(io, offset, bytes, |copies, _| copies.resync())
 }
 
-/// Copies the lowest copy that is in and not among `lost` over those that are. False if it is not mapped in one piece.
+/// Copies the lowest copy that is in and not among `lost` over those that are. False if it is not
+/// mapped in one piece.
 pub(crate) fn rebuild<M: Medium>(io: &Io<'_, M>, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, Stop> {
     let mut is_done = true;
     each_piece(io, offset, bytes, |copies, _| copies.rebuild(lost).map(|done| is_done &= done))?;
@@ -129,7 +133,8 @@ impl<M: Medium> Copies<'_, '_, M> {
         (0..self.io.geometry.copy_count()).map(slot).filter(|&slot| !self.io.out.contains(slot))
     }
 
-    /// The member to read from: the one whose turn it is, another one if that is out or to be read last, and one to be read last if no other is in.
+    /// The member to read from: the one whose turn it is, another one if that is out or to be read
+    /// last, and one to be read last if no other is in.
     #[inline(always)]
     fn preferred(&self) -> Option<Slot> {
         let slot = self.io.geometry.data_slot(0, self.column, preferred_copy(self.io.geometry, self.offset, self.io.turn));
@@ -146,8 +151,8 @@ impl<M: Medium> Copies<'_, '_, M> {
         let places = places.as_mut_ptr().cast::<*mut u8>();
         let mut count = 0;
         for slot in self.slots() {
-            // SAFETY: there are no more copies than members; what is written through is mapped for `bytes`; `src` is the caller's
-            // promise.
+            // SAFETY: there are no more copies than members; what is written through is mapped for
+            // `bytes`; `src` is the caller's promise.
             unsafe {
                 match self.io.mapped(slot, self.offset, self.bytes) {
                     Some(place) => places.add(count).write(place),
@@ -159,12 +164,14 @@ impl<M: Medium> Copies<'_, '_, M> {
         if count == 0 {
             return Err(Stop::Lost);
         }
-        // SAFETY: `count` places were written, each mapped for `bytes`; `src` is the caller's promise.
+        // SAFETY: `count` places were written, each mapped for `bytes`; `src` is the caller's
+        // promise.
         unsafe { self.io.kernels.mirror_to_media(core::slice::from_raw_parts(places, count), src, self.bytes) };
         Ok(())
     }
 
-    /// Writes where not all copies are mapped, by way of a block on the stack, which keeps the copies equal.
+    /// Writes where not all copies are mapped, by way of a block on the stack, which keeps the
+    /// copies equal.
     #[inline(never)]
     unsafe fn write_staged(&self, src: *const u8) -> Done {
         let mut stage = MaybeUninit::<Block>::uninit();
@@ -214,8 +221,8 @@ impl<M: Medium> Copies<'_, '_, M> {
         Ok(())
     }
 
-    /// Whether all copies that are in are seen to be equal, in one pass over the mapped bytes. False if they differ, and if
-    /// one of them is not mapped.
+    /// Whether all copies that are in are seen to be equal, in one pass over the mapped bytes.
+    /// False if they differ, and if one of them is not mapped.
     fn fit_in_place(&self) -> bool {
         let mut slots = self.slots();
         let Some(first) = slots.next().and_then(|slot| self.io.mapped(slot, self.offset, self.bytes)) else { return false };

@@ -1,4 +1,5 @@
-//! Reading files under /proc (proc(5)): their length is not known before they are read, and long ones come in steps.
+//! Reading files under /proc (proc(5)): their length is not known before they are read, and long
+//! ones come in steps.
 
 use alloc::vec::Vec;
 use sys::OsError;
@@ -8,7 +9,8 @@ use sys::rustix::io;
 /// How much is read at a time: the kernel gives the lines of most files here in steps of this size.
 pub const STEP_BYTES: usize = 4096;
 
-/// The bytes of a file; those before the error if it cannot be read to its end, none if it cannot be opened.
+/// The bytes of a file; those before the error if it cannot be read to its end, none if it cannot
+/// be opened.
 #[must_use]
 pub fn read(path: &str) -> Vec<u8> {
     let mut text = Vec::new();
@@ -26,8 +28,8 @@ pub fn read(path: &str) -> Vec<u8> {
     }
 }
 
-/// A field of fstab(5) or of a file of mounts, in which a blank, a tab, a line end or a backslash is written as three octal digits behind a
-/// backslash.
+/// A field of fstab(5) or of a file of mounts, in which a blank, a tab, a line end or a backslash
+/// is written as three octal digits behind a backslash.
 #[must_use]
 pub fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());

@@ -1,4 +1,5 @@
-//! Reading levels with chunks and one copy: straight from the member, or reconstructed into the program's buffer.
+//! Reading levels with chunks and one copy: straight from the member, or reconstructed into the
+//! program's buffer.
 
 use crate::stripe::Shape;
 use crate::striper::{Done, Io, Stop};

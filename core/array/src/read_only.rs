@@ -10,7 +10,8 @@ use crate::proc_file;
 use alloc::format;
 use sys::{AsRawFd, BorrowedFd};
 
-/// Whether the file system that a descriptor lies on is read-only for everybody. False where proc(5) does not tell.
+/// Whether the file system that a descriptor lies on is read-only for everybody. False where
+/// proc(5) does not tell.
 #[must_use]
 pub fn is_read_only(fd: BorrowedFd<'_>) -> bool {
     let mount_of = |text: &[u8]| {
@@ -21,7 +22,8 @@ pub fn is_read_only(fd: BorrowedFd<'_>) -> bool {
     id.is_some_and(|id| says_read_only(&proc_file::read("/proc/thread-self/mountinfo"), id))
 }
 
-/// What `mountinfo` says of the file system of a mount: behind ` - ` come its kind, its source and its own options.
+/// What `mountinfo` says of the file system of a mount: behind ` - ` come its kind, its source and
+/// its own options.
 fn says_read_only(mounts: &[u8], id: u64) -> bool {
     let mut lines = mounts.split(|&byte| byte == b'\n').filter_map(|line| core::str::from_utf8(line).ok());
     let line = lines.find(|line| line.split(' ').next().is_some_and(|first| first.parse() == Ok(id)));

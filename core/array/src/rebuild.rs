@@ -1,8 +1,10 @@
-//! Rebuild of a piece of a file: what some members ought to hold is computed from the others, in place.
+//! Rebuild of a piece of a file: what some members ought to hold is computed from the others, in
+//! place.
 //!
-//! Each byte of the other members is loaded once and nothing is stored to them, so a rebuild that is cut short leaves them as they
-//! were. Only whole stripes are computed (any range at RAID 1); they end before the end of the file, so no zeros behind it come in. The
-//! caller has locked the range, and has its space on the members that are rebuilt.
+//! Each byte of the other members is loaded once and nothing is stored to them, so a rebuild that
+//! is cut short leaves them as they were. Only whole stripes are computed (any range at RAID 1);
+//! they end before the end of the file, so no zeros behind it come in. The caller has locked the
+//! range, and has its space on the members that are rebuilt.
 
 use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Io, IoFault, Stop, Striper};
@@ -14,10 +16,11 @@ use parity::SOURCES_MAX;
 use units::MemberSet;
 
 impl<M: Medium> Striper<'_, M> {
-    /// Stores what the members in `lost`, which are in use, ought to hold of a range of whole stripes, computed from the other members in
-    /// use. Returns false if some of it cannot be computed in place, because a member is not mapped in pieces of a chunk, or because
-    /// it takes what a member that is out holds: then the caller reads the range without these members and writes it. No guard is
-    /// open.
+    /// Stores what the members in `lost`, which are in use, ought to hold of a range of whole
+    /// stripes, computed from the other members in use. Returns false if some of it cannot be
+    /// computed in place, because a member is not mapped in pieces of a chunk, or because it takes
+    /// what a member that is out holds: then the caller reads the range without these members and
+    /// writes it. No guard is open.
     ///
     /// # Errors
     /// [`IoFault::Lost`] if more members are out or rebuilt than the level bears.
@@ -29,16 +32,17 @@ impl<M: Medium> Striper<'_, M> {
         Ok(is_done)
     }
 
-    /// Whether everything fits once [`Self::rebuild`] has computed what the members in `lost` hold, whatever the other members hold:
-    /// no redundancy is left that was not computed.
+    /// Whether everything fits once [`Self::rebuild`] has computed what the members in `lost` hold,
+    /// whatever the other members hold: no redundancy is left that was not computed.
     #[must_use]
     pub fn fits_when_rebuilt(&self, lost: MemberSet) -> bool {
         nothing_is_left_to_compare(self.geometry, self.out.union(lost).len())
     }
 }
 
-/// Whether the members that are left hold nothing twice when so many are missing: each column of a level of copies lies on exactly one of
-/// them, or as many members are missing as a level has parities.
+/// Whether the members that are left hold nothing twice when so many are missing: each column of a
+/// level of copies lies on exactly one of them, or as many members are missing as a level has
+/// parities.
 fn nothing_is_left_to_compare(geometry: &Geometry, missing: usize) -> bool {
     match geometry.level().parity_count() {
         0 => geometry.member_count() - missing == geometry.data_columns(),
@@ -46,7 +50,8 @@ fn nothing_is_left_to_compare(geometry: &Geometry, missing: usize) -> bool {
     }
 }
 
-/// Computes what the members in `lost` hold of whole stripes. False if that cannot be done in place.
+/// Computes what the members in `lost` hold of whole stripes. False if that cannot be done in
+/// place.
 pub(crate) fn rebuild_stripes<M: Medium, const PARITIES: usize>(
     io: &Io<'_, M>,
     lost: MemberSet,
@@ -68,8 +73,8 @@ pub(crate) fn rebuild_stripes<M: Medium, const PARITIES: usize>(
 }
 
 impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
-    /// Computes what is `wanted` of a stripe from what is not `missing` of it. False, and perhaps a part of it is done, if that takes
-    /// something that is not mapped.
+    /// Computes what is `wanted` of a stripe from what is not `missing` of it. False, and perhaps a
+    /// part of it is done, if that takes something that is not mapped.
     fn rebuild(&self, stripe: &Stripe, missing: &Lost, wanted: &Lost) -> Result<bool, Stop> {
         let bytes = self.io.geometry.chunk().bytes() as usize;
         for column in (0..self.columns).filter(|&column| wanted.has(column)) {

@@ -1,5 +1,5 @@
-//! The payload of a redo record of the journal: how the payload is made from what a write stores, and
-//! how the payload is put in place on the members.
+//! The payload of a redo record of the journal: how the payload is made from what a write stores,
+//! and how the payload is put in place on the members.
 //!
 //! The payload holds the new data, filled up to whole lines. For levels with parity the parities of
 //! each run of rows follow, in the order in which a write comes to the runs, P before Q, each
@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - Making a payload changes nothing on any member. The program's buffer is read once, and the
-//!   parities are computed from the data in the payload. So data and parities fit even if the program
-//!   changes its buffer meanwhile.
+//!   parities are computed from the data in the payload. So data and parities fit even if the
+//!   program changes its buffer meanwhile.
 //! - Putting a payload in place reads nothing but the payload. So any process may put it in place
 //!   again, with more members out, after a part of it was put in place.
 
@@ -36,12 +36,13 @@ impl<M: Medium> Striper<'_, M> {
         total
     }
 
-    /// Makes the payload of a write of `bytes` from `src` (zeros if null) at `offset`. Nothing on the members changes.
-    /// The room for a parity whose member is out is there and may hold anything.
+    /// Makes the payload of a write of `bytes` from `src` (zeros if null) at `offset`. Nothing on
+    /// the members changes. The room for a parity whose member is out is there and may hold
+    /// anything.
     ///
     /// # Safety
-    /// `payload` is [`Self::redo_bytes`] long, or faults, and nobody else uses it. For `src` the same holds as for
-    /// [`Self::write`].
+    /// `payload` is [`Self::redo_bytes`] long, or faults, and nobody else uses it. For `src` the
+    /// same holds as for [`Self::write`].
     pub unsafe fn make_redo(&self, offset: u64, src: *const u8, bytes: usize, payload: *mut u8) -> Result<(), IoFault> {
         self.guarded(|| {
             // The payload is read again at once, so the stores leave it in the caches.
@@ -63,8 +64,8 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Puts a payload in place on every member that is in use. The caller has locked the range and has space for it on
-    /// the members.
+    /// Puts a payload in place on every member that is in use. The caller has locked the range and
+    /// has space for it on the members.
     ///
     /// # Safety
     /// `payload` is [`Self::redo_bytes`] long, or faults. The call is not inside a guard.
@@ -134,8 +135,8 @@ impl<M: Medium> Striper<'_, M> {
     }
 }
 
-/// Computes the parities of some rows, from the payload's data and what the members hold, and stores nothing on the
-/// members.
+/// Computes the parities of some rows, from the payload's data and what the members hold, and
+/// stores nothing on the members.
 impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     #[inline(always)]
     unsafe fn make(&self, sums: [*mut u8; 2]) -> Done {
@@ -152,7 +153,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         }
     }
 
-    /// Makes P as the sum of old P, old data and new data (read-modify-write). None if one of these is not mapped.
+    /// Makes P as the sum of old P, old data and new data (read-modify-write). None if one of these
+    /// is not mapped.
     #[inline(always)]
     unsafe fn sum_difference(&self, [p, _]: [*mut u8; 2]) -> Option<()> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
@@ -168,8 +170,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         Some(())
     }
 
-    /// Makes the parities from the new data and what the other columns hold (reconstruct-write). None if one of these
-    /// is not mapped.
+    /// Makes the parities from the new data and what the other columns hold (reconstruct-write).
+    /// None if one of these is not mapped.
     #[inline(always)]
     unsafe fn sum_columns(&self, [p, q]: [*mut u8; 2]) -> Option<()> {
         let mut sources = [null::<u8>(); SOURCES_MAX];

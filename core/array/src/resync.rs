@@ -1,5 +1,5 @@
-//! Resync and scrub for levels with parity: computes the parity of stripes from their data and stores it,
-//! or compares it with theirs. The caller has locked the range.
+//! Resync and scrub for levels with parity: computes the parity of stripes from their data and
+//! stores it, or compares it with theirs. The caller has locked the range.
 
 use crate::mirror::differences;
 use crate::stripe::{Lost, Scratch, Shape};
@@ -19,8 +19,8 @@ enum Task {
     Compare,
 }
 
-/// Computes P and Q of all rows that the file's bytes `offset..offset + bytes` touch, and stores them. Skips
-/// stripes in which members are out so that no parity can be computed.
+/// Computes P and Q of all rows that the file's bytes `offset..offset + bytes` touch, and stores
+/// them. Skips stripes in which members are out so that no parity can be computed.
 ///
 /// # Errors
 /// [`Stop::Lost`] if a stripe has lost more columns than it has parities.
@@ -28,8 +28,8 @@ pub(crate) fn resync_stripes<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, o
     for_each_block::<M, PARITIES>(io, offset, bytes, Task::Repair).map(|_| ())
 }
 
-/// Counts the bytes of parity that differ from what the data give. Counts nothing in stripes that cannot be
-/// checked because members are out.
+/// Counts the bytes of parity that differ from what the data give. Counts nothing in stripes that
+/// cannot be checked because members are out.
 ///
 /// # Errors
 /// As for [`resync_stripes`].
@@ -46,8 +46,9 @@ fn for_each_block<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64,
         if lost.count() > PARITIES {
             return Err(Stop::Lost);
         }
-        // The parities that can be handled, as a mask. If all data columns are there: those whose members are in
-        // use. If one data column is out, P is used up for computing it, so only Q. Else none.
+        // The parities that can be handled, as a mask. If all data columns are there: those whose
+        // members are in use. If one data column is out, P is used up for computing it, so only Q.
+        // Else none.
         let handled = match (lost.columns.count_ones(), lost.parities) {
             (0, out) => !out & all,
             (1, 0) => all & Q,
@@ -70,8 +71,9 @@ fn for_each_block<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64,
 }
 
 impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
-    /// Repairs or compares the parities in `handled` of one block: `bytes` rows, at most [`BLOCK_BYTES`], from
-    /// offset `within` of the chunks on. Returns the number of bytes that differ; 0 for a repair.
+    /// Repairs or compares the parities in `handled` of one block: `bytes` rows, at most
+    /// [`BLOCK_BYTES`], from offset `within` of the chunks on. Returns the number of bytes that
+    /// differ; 0 for a repair.
     fn handle_block(
         &self,
         stripe: &Stripe,
@@ -90,7 +92,8 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         unsafe {
             self.compute(stripe, lost, within, [p, q, work], bytes)?;
             if task == Task::Repair {
-                // `store_parities` leaves out what is lost, so what is not to be handled is given to it as lost.
+                // `store_parities` leaves out what is lost, so what is not to be handled is given
+                // to it as lost.
                 let kept = Lost { columns: 0, parities: !handled };
                 self.store_parities(stripe, &kept, within, [p, q], bytes)?;
                 return Ok(0);
@@ -106,13 +109,14 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         }
     }
 
-    /// Computes the parities from mapped data straight into the mapped parities, without buffers. Returns
-    /// false, and does nothing, if a column in use is not mapped. If a source faults in the middle, the first
-    /// rows have new parity and the rest the old: no worse than before.
+    /// Computes the parities from mapped data straight into the mapped parities, without buffers.
+    /// Returns false, and does nothing, if a column in use is not mapped. If a source faults in the
+    /// middle, the first rows have new parity and the rest the old: no worse than before.
     fn compute_in_place(&self, stripe: &Stripe, lost: &Lost, within: u64, bytes: usize) -> bool {
         let Some(sources) = self.sources(stripe, within, bytes) else { return false };
         let Some([p, q]) = self.parities(stripe, lost, within, bytes) else { return false };
-        // SAFETY: all are mapped for `bytes`. The pointer of a parity that is out is null, and the kernels skip it.
+        // SAFETY: all are mapped for `bytes`. The pointer of a parity that is out is null, and the
+        // kernels skip it.
         unsafe {
             if PARITIES == 1 {
                 self.io.kernels.parity_p(&sources[..self.columns], p, bytes);
@@ -123,8 +127,9 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         true
     }
 
-    /// Whether the parities in `handled` are seen to be what the data give, in one pass over the mapped bytes without buffers.
-    /// False if they differ, and if that cannot be told so: a column in use is not mapped or out.
+    /// Whether the parities in `handled` are seen to be what the data give, in one pass over the
+    /// mapped bytes without buffers. False if they differ, and if that cannot be told so: a column
+    /// in use is not mapped or out.
     fn fits_in_place(&self, stripe: &Stripe, lost: &Lost, handled: u32, within: u64, bytes: usize) -> bool {
         if lost.columns != 0 {
             return false;
@@ -143,7 +148,8 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         }
     }
 
-    /// Where the data of a block of rows are mapped. None if a column is not mapped or its member is out.
+    /// Where the data of a block of rows are mapped. None if a column is not mapped or its member
+    /// is out.
     pub(crate) fn sources(&self, stripe: &Stripe, within: u64, bytes: usize) -> Option<[*const u8; SOURCES_MAX]> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
         for (column, source) in sources.iter_mut().enumerate().take(self.columns) {
@@ -152,7 +158,8 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         Some(sources)
     }
 
-    /// Computes what P and Q ought to be into the buffers `p` and `q`; `work` is room to compute in.
+    /// Computes what P and Q ought to be into the buffers `p` and `q`; `work` is room to compute
+    /// in.
     ///
     /// # Safety
     /// Each buffer is valid for `bytes`.

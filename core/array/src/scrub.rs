@@ -49,9 +49,11 @@ pub enum Verdict {
 /// A unit whose redundancy does not fit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// The bytes of the file that the unit is about: those of the wrong column if one is known to be wrong, else those of the first column.
+    /// The bytes of the file that the unit is about: those of the wrong column if one is known to
+    /// be wrong, else those of the first column.
     pub file: Range<u64>,
-    /// Where in the file the unit's rows begin in the first column: a range from there on is about the unit, whichever column is wrong.
+    /// Where in the file the unit's rows begin in the first column: a range from there on is about
+    /// the unit, whichever column is wrong.
     pub rows: u64,
     /// Where the unit lies on its members.
     pub member_offset: u64,
@@ -73,7 +75,8 @@ struct Unit {
 }
 
 impl<M: Medium> Striper<'_, M> {
-    /// The units of a range whose redundancy does not fit. The range is widened as by [`Striper::verify`], which says in less time whether there are any.
+    /// The units of a range whose redundancy does not fit. The range is widened as by
+    /// [`Striper::verify`], which says in less time whether there are any.
     pub fn examine(&self, offset: u64, bytes: u64) -> Result<Vec<Mismatch>, IoFault> {
         let mut found = Vec::new();
         for unit in self.units(offset, bytes) {
@@ -83,7 +86,8 @@ impl<M: Medium> Striper<'_, M> {
         Ok(found)
     }
 
-    /// Stores what a member ought to have. If the process dies meanwhile, [`Striper::undo`] has what is to be.
+    /// Stores what a member ought to have. If the process dies meanwhile, [`Striper::undo`] has
+    /// what is to be.
     ///
     /// The caller holds the locks of the unit, and has allocated it.
     pub fn mend(&self, slot: Slot, member_offset: u64, right: &[u8]) -> Result<(), IoFault> {
@@ -218,7 +222,8 @@ enum Wrong {
     Several,
 }
 
-/// How many bytes of a unit do not fit, and which source is wrong. `chunks` are the data columns, then P, then Q if there is one.
+/// How many bytes of a unit do not fit, and which source is wrong. `chunks` are the data columns,
+/// then P, then Q if there is one.
 fn locate(chunks: &[Vec<u8>], columns: usize) -> (u64, Wrong) {
     let has_q = chunks.len() > columns + 1;
     let (mut bytes, mut named) = (0, None);

@@ -1,9 +1,12 @@
-//! Members that were used apart: each half of a mirror alone, say, and each has changes that the other has not.
+//! Members that were used apart: each half of a mirror alone, say, and each has changes that the
+//! other has not.
 //!
-//! A member that is out is not written, so its table goes on saying what it last saw: that the others are in sync. Two members that each call the other out, and themselves in sync, were both used while the
-//! other was away. So were two of which one calls the other out, while the other was used after what the first one has seen:
-//! the first one was put back from an older copy and used alone. Nothing says whose changes are to be kept, so a start
-//! refuses, and the operator chooses ([`prefer`]).
+//! A member that is out is not written, so its table goes on saying what it last saw: that the
+//! others are in sync. Two members that each call the other out, and themselves in sync, were both
+//! used while the other was away. So were two of which one calls the other out, while the other was
+//! used after what the first one has seen: the first one was put back from an older copy and used
+//! alone. Nothing says whose changes are to be kept, so a start refuses, and the operator chooses
+//! ([`prefer`]).
 
 use crate::changed;
 use crate::config::Config;
@@ -32,8 +35,8 @@ pub(crate) fn check<'a>(findings: impl Iterator<Item = &'a Finding> + Clone) -> 
     Ok(())
 }
 
-/// Whether two members of one array were each used without the other. `all` are the superblocks of the array's members
-/// that are there.
+/// Whether two members of one array were each used without the other. `all` are the superblocks of
+/// the array's members that are there.
 #[must_use]
 pub fn were_used_apart<'a, A>(one: &Superblock, other: &Superblock, all: impl Fn() -> A) -> bool
 where
@@ -45,23 +48,25 @@ where
         || [(one, other), (other, one)].iter().any(|&(own, other)| has_gone_on(own, other) && !is_cut_short(own, other))
 }
 
-/// Whether `own` calls `other` out, and `other` was used after the last use that `own` had seen: `own` was put back from an
-/// older copy and then used without `other`. An update that was cut short before may have come to `other` and not to `own`.
+/// Whether `own` calls `other` out, and `other` was used after the last use that `own` had seen:
+/// `own` was put back from an older copy and then used without `other`. An update that was cut
+/// short before may have come to `other` and not to `own`.
 fn has_gone_on(own: &Superblock, other: &Superblock) -> bool {
     let is_later = |out_count: u64| out_count != 0 && other.event_count > out_count + 1;
     own.calls_out(other) && other.is_own_in_use() && own.entry_of(other).is_some_and(|entry| is_later(entry.out_count))
 }
 
-/// Whether a third member shows that the record by which `own` calls `other` out did not come to all members, because a
-/// crash cut it short: the third one, which `own` says is in use, was used with `other` later, and calls `own` out. Nothing
-/// is changed before such a record has come to all, so `own` alone has nothing that the others have not; it is stale.
+/// Whether a third member shows that the record by which `own` calls `other` out did not come to
+/// all members, because a crash cut it short: the third one, which `own` says is in use, was used
+/// with `other` later, and calls `own` out. Nothing is changed before such a record has come to
+/// all, so `own` alone has nothing that the others have not; it is stale.
 fn never_ended(own: &Superblock, other: &Superblock, third: &Superblock) -> bool {
     let counts = |teller: &Superblock, member| teller.entry_of(member).is_some_and(|entry| entry.state.is_in_use());
     counts(own, third) && counts(third, other) && third.calls_out(own) && third.event_count > own.event_count
 }
 
-/// Whether one of two superblocks was written by the same update as the other, or by the one before. A choice that was cut
-/// short has written some of them once more.
+/// Whether one of two superblocks was written by the same update as the other, or by the one
+/// before. A choice that was cut short has written some of them once more.
 fn is_of_one_history(one: &Superblock, other: &Superblock) -> bool {
     let follows = |later: &Superblock, earlier: &Superblock| {
         earlier.is_current(later) || earlier.update_id != 0 && later.previous_update_id == earlier.update_id
@@ -69,7 +74,8 @@ fn is_of_one_history(one: &Superblock, other: &Superblock) -> bool {
     follows(one, other) || follows(other, one)
 }
 
-/// Decides for what the member at a path has and those that were used with it: the others count as stale from now on. Nobody uses the array. Returns the paths of the others; none if the members
+/// Decides for what the member at a path has and those that were used with it: the others count as
+/// stale from now on. Nobody uses the array. Returns the paths of the others; none if the members
 /// were not used apart, and nothing is changed then.
 pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachError> {
     let findings = inspect_all(config)?;
@@ -82,7 +88,8 @@ pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachErro
     let newest = of_array().filter_map(Finding::superblock).map(|superblock| superblock.event_count).max().unwrap_or(0);
     let update_id = draw_update_id().map_err(|error| AttachError::os(member, "choose", error))?;
     let all = || of_array().filter_map(Finding::superblock);
-    // A member that only looks as if it were in sync with the preferred one is not believed by that.
+    // A member that only looks as if it were in sync with the preferred one is not believed by
+    // that.
     let is_kept = |own: &Superblock| {
         let is_in_use = preferred.members[own.slot].state.is_in_use();
         is_in_use && is_of_one_history(own, &preferred) && !were_used_apart(own, &preferred, all)
@@ -94,7 +101,8 @@ pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachErro
         return Err(AttachError::PreferredTooFew { path: member.to_vec(), kept: kept.len(), total: preferred.member_count });
     }
     let mut set_aside = Vec::new();
-    // Those that are set aside last: while any of them is left to be written, this can be done again.
+    // Those that are set aside last: while any of them is left to be written, this can be done
+    // again.
     for is_preferred in [true, false] {
         for finding in of_array() {
             let (Some(own), Some(meta)) = (finding.superblock(), finding.meta()) else { continue };

@@ -91,8 +91,9 @@ impl Array {
         MemberSet::first(self.members.len()).minus(self.runtime.out())
     }
 
-    /// The member whose answers count: the lowest in use, of those that did not join later than another one. What programs have
-    /// open lies on it: directories, pipes, sockets, files. A member that joined has these as well, but as other things.
+    /// The member whose answers count: the lowest in use, of those that did not join later than
+    /// another one. What programs have open lies on it: directories, pipes, sockets, files. A
+    /// member that joined has these as well, but as other things.
     #[inline]
     pub fn first_in_use(&self) -> Result<Slot, OsError> {
         self.runtime.first_of(self.in_use()).ok_or(OsError::IO)
@@ -104,7 +105,8 @@ impl Array {
         first.iter().chain(members.minus(first).iter())
     }
 
-    /// Asks the member whose answers count; one whose memory or file system turns out to have failed goes out, and the next is asked.
+    /// Asks the member whose answers count; one whose memory or file system turns out to have
+    /// failed goes out, and the next is asked.
     ///
     /// # Errors
     /// What a living member answers; `IO` if too many have failed.
@@ -118,8 +120,9 @@ impl Array {
         }
     }
 
-    /// Whether an error of a call on a member says that the member's file system has failed, not that it refuses: also that it has made itself read-only, if the call is one that
-    /// changes something or opens for that.
+    /// Whether an error of a call on a member says that the member's file system has failed, not
+    /// that it refuses: also that it has made itself read-only, if the call is one that changes
+    /// something or opens for that.
     #[must_use]
     pub fn has_member_failed(&self, slot: Slot, error: OsError) -> bool {
         let root = || self.members.get(slot).and_then(Member::root);
@@ -129,13 +132,15 @@ impl Array {
     /// Takes a member out that has failed with `error`.
     ///
     /// # Errors
-    /// `IO` if it cannot be spared. If it takes no changes, but can be read, and cannot be spared, it stays, and the result is `error`.
+    /// `IO` if it cannot be spared. If it takes no changes, but can be read, and cannot be spared,
+    /// it stays, and the result is `error`.
     pub fn spare(&self, slot: Slot, error: OsError) -> Result<(), OsError> {
         if has_failed(error) { self.fail_for(slot, || Some(describe(error))) } else { self.do_without(slot, error) }
     }
 
-    /// Judges by the result of a call on a member: a member whose call has failed goes out. What speaks of the process that made the call
-    /// ([`crate::is_of_process`]) is handed on, and no member goes out for it.
+    /// Judges by the result of a call on a member: a member whose call has failed goes out. What
+    /// speaks of the process that made the call ([`crate::is_of_process`]) is handed on, and no
+    /// member goes out for it.
     ///
     /// # Errors
     /// The error of the call, if it speaks of the process; `IO` if the member cannot be spared.
@@ -147,8 +152,8 @@ impl Array {
         }
     }
 
-    /// Whether the array can be changed without the members in `out`, which are stale for good then: also what a member that is being
-    /// rebuilt needs to be whole can be done without them.
+    /// Whether the array can be changed without the members in `out`, which are stale for good
+    /// then: also what a member that is being rebuilt needs to be whole can be done without them.
     #[must_use]
     pub fn is_enough_without(&self, out: MemberSet) -> bool {
         needed::is_enough(&self.geometry, &self.members, out, self.runtime.rebuilding())
@@ -163,8 +168,9 @@ impl Array {
         if self.is_enough_without(out) { self.fail_for(slot, || Some(describe(error))) } else { Err(error) }
     }
 
-    /// Takes a member out, since a table of it is missing or is not the array's, if the others can do without it. The caller starts, or begins the member anew, and holds no lock of
-    /// files or names, so the member can be asked which table that is.
+    /// Takes a member out, since a table of it is missing or is not the array's, if the others can
+    /// do without it. The caller starts, or begins the member anew, and holds no lock of files or
+    /// names, so the member can be asked which table that is.
     ///
     /// # Errors
     /// `IO` if the others cannot do without it.
@@ -174,7 +180,8 @@ impl Array {
         if self.is_enough_without(out) { self.fail_for(slot, flaw) } else { Err(OsError::IO) }
     }
 
-    /// Called before anything on the array is modified: puts members that are out on record, and that the array is in use again, once.
+    /// Called before anything on the array is modified: puts members that are out on record, and
+    /// that the array is in use again, once.
     #[inline]
     pub fn before_change(&self) -> Result<(), OsError> {
         if self.runtime.out_unrecorded().is_empty() && self.runtime.is_use_recorded() { Ok(()) } else { self.put_on_record() }
@@ -191,9 +198,12 @@ impl Array {
         })
     }
 
-    /// Ends a use of the array in which something was changed: the event counts are raised as at the beginning of one, so that a member that was copied meanwhile is stale when the copy is put in its place. Members that are missing and
-    /// not on record as that stay what they are: then nothing is raised. `is_clean`: nothing waits to be made good, and all that the members hold is durable; then the next start, if that is the next change, compares nothing. The caller
-    /// has the array alone.
+    /// Ends a use of the array in which something was changed: the event counts are raised as at
+    /// the beginning of one, so that a member that was copied meanwhile is stale when the copy is
+    /// put in its place. Members that are missing and not on record as that stay what they are:
+    /// then nothing is raised. `is_clean`: nothing waits to be made good, and all that the members
+    /// hold is durable; then the next start, if that is the next change, compares nothing. The
+    /// caller has the array alone.
     ///
     /// # Errors
     /// What the kernel says where superblocks cannot be written.
@@ -202,9 +212,10 @@ impl Array {
         self.recording(|| if is_recorded() { self.record_end(is_clean) } else { Ok(()) })
     }
 
-    /// Ends a use as [`Self::end_use`] does, without the mark of an orderly end, if this process is the last that has the
-    /// array and something was changed in this use. The process is about to detach. If the superblocks cannot be written
-    /// now, they stay as they are: that is no reason to stay attached.
+    /// Ends a use as [`Self::end_use`] does, without the mark of an orderly end, if this process is
+    /// the last that has the array and something was changed in this use. The process is about to
+    /// detach. If the superblocks cannot be written now, they stay as they are: that is no reason
+    /// to stay attached.
     pub fn end_use_if_last(&self) {
         let is_changed = self.runtime.is_use_recorded() || !self.runtime.join_unrecorded().is_empty();
         if is_changed && self.runtime.out_unrecorded().is_empty() {
@@ -216,14 +227,16 @@ impl Array {
         }
     }
 
-    /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
+    /// Takes a member out of use because its memory or file system failed. Fails if the array does
+    /// not bear that.
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
         self.fail_for(slot, || None)
     }
 
-    /// Takes a member out as [`Self::fail_member`] does. `why` gives the reason that is told, if it is known. The caller may hold locks that other
-    /// programs wait for, so `why` does not ask a device that may not answer.
+    /// Takes a member out as [`Self::fail_member`] does. `why` gives the reason that is told, if it
+    /// is known. The caller may hold locks that other programs wait for, so `why` does not ask a
+    /// device that may not answer.
     #[cold]
     fn fail_for(&self, slot: Slot, why: impl FnOnce() -> Option<String>) -> Result<(), OsError> {
         self.runtime.note_disorder(MemberSet::EMPTY.with(slot));
@@ -233,7 +246,8 @@ impl Array {
         if self.geometry.survives(self.runtime.out()) { Ok(()) } else { Err(OsError::IO) }
     }
 
-    /// Takes a member out of use that has not what it must have at a logical path: the others prove it.
+    /// Takes a member out of use that has not what it must have at a logical path: the others prove
+    /// it.
     ///
     /// # Errors
     /// `IO` if the others cannot do without it: it stays.
@@ -251,8 +265,8 @@ impl Array {
         Ok(())
     }
 
-    /// Takes the members out that this process found missing and others still reach, in order: `settle` makes good what dead processes left, with the members' help. No lock is
-    /// held.
+    /// Takes the members out that this process found missing and others still reach, in order:
+    /// `settle` makes good what dead processes left, with the members' help. No lock is held.
     pub fn let_go(&self, settle: impl Fn()) {
         let leaving: MemberSet =
             self.members.iter().filter(|member| member.standing == Standing::Leaving).map(|member| member.slot).collect();
@@ -262,7 +276,8 @@ impl Array {
         }
     }
 
-    /// Takes a member out of use that works, in order as [`Self::let_go`] does, and puts that on record if the others can do without it. The caller tells of it. No lock is held.
+    /// Takes a member out of use that works, in order as [`Self::let_go`] does, and puts that on
+    /// record if the others can do without it. The caller tells of it. No lock is held.
     ///
     /// # Errors
     /// What the kernel says where superblocks cannot be written.
@@ -291,15 +306,16 @@ impl Array {
         self.members[slot].meta().is_some_and(|meta| crate::access::is_shut(meta, name, self.access))
     }
 
-    /// Tells that a file is refused, since a member's backing file at a host path is too short, and the others in use cannot
-    /// give what is missing.
+    /// Tells that a file is refused, since a member's backing file at a host path is too short, and
+    /// the others in use cannot give what is missing.
     #[cold]
     pub fn tell_short(&self, slot: Slot, host_path: &[u8]) {
         (self.tell.short)(&self.members[slot], host_path);
     }
 
-    /// Asks whether to go on computing what members have lost of a file: `bytes` of the file come next. `is_waited_for` says whether
-    /// somebody waits for a lock of the file, which the caller holds.
+    /// Asks whether to go on computing what members have lost of a file: `bytes` of the file come
+    /// next. `is_waited_for` says whether somebody waits for a lock of the file, which the caller
+    /// holds.
     pub fn goes_on_computing(&self, bytes: u64, is_waited_for: &dyn Fn() -> bool) -> bool {
         (self.tell.computing)(bytes, is_waited_for)
     }
@@ -316,7 +332,8 @@ impl Array {
         (self.tell.difference)(&self.members[slot], path);
     }
 
-    /// Makes the table `name` under a member's `.cxlraid`, which is missing because a program without it made the member, or gives it a new header. It is marked as one of this use.
+    /// Makes the table `name` under a member's `.cxlraid`, which is missing because a program
+    /// without it made the member, or gives it a new header. It is marked as one of this use.
     ///
     /// # Errors
     /// `NODEV` if the member is missing.
@@ -328,7 +345,8 @@ impl Array {
         })
     }
 
-    /// Gives a member's inode table, whose records have their checks and are those of this use, the header that says so. A power cut meanwhile costs nothing. The process has the array alone.
+    /// Gives a member's inode table, whose records have their checks and are those of this use, the
+    /// header that says so. A power cut meanwhile costs nothing. The process has the array alone.
     ///
     /// # Errors
     /// `NODEV` if the member is missing.
@@ -340,8 +358,9 @@ impl Array {
         })
     }
 
-    /// Makes the directories of prefixes that were added to the configuration since the array was made, if this process may. One in which a member has something was not added, but lost by the others, and
-    /// is left as it is.
+    /// Makes the directories of prefixes that were added to the configuration since the array was
+    /// made, if this process may. One in which a member has something was not added, but lost by
+    /// the others, and is left as it is.
     pub fn make_added_prefixes(&self) {
         use crate::superblock::{could_make, has_empty};
         let is_missing = |prefix: &&Vec<u8>| {
@@ -360,7 +379,8 @@ impl Array {
             self.before_change()?;
             // Whom the array is open to, if it is not its maker's alone, has the directory as well.
             let access = (self.access.mode & 0o066 != 0).then_some(self.access);
-            // The lowest last, which says what there is: whoever dies in between leaves it to the next.
+            // The lowest last, which says what there is: whoever dies in between leaves it to the
+            // next.
             let roots: Vec<_> = self.in_order(self.in_use()).filter_map(|slot| self.members[slot].root()).collect();
             for root in roots.into_iter().rev() {
                 crate::superblock::make_directories(root, path, access)?;

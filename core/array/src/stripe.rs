@@ -1,7 +1,8 @@
-//! Stripes with parity, for levels 4, 5 and 6: what of a stripe is out, where the rest lies, and reconstruction.
+//! Stripes with parity, for levels 4, 5 and 6: what of a stripe is out, where the rest lies, and
+//! reconstruction.
 //!
-//! Sources of a stripe are numbered as in core/parity: data columns, then P, then Q. On the members they lie in the order P, Q, data
-//! columns, from the member with P on, wrapping around.
+//! Sources of a stripe are numbered as in core/parity: data columns, then P, then Q. On the members
+//! they lie in the order P, Q, data columns, from the member with P on, wrapping around.
 
 use crate::striper::{BLOCK_BYTES, Block, Done, Io, Stop};
 use crate::walk::Stripe;
@@ -96,7 +97,8 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
         self.io.mapped(self.slot(stripe, source), stripe.member_offset + within, bytes)
     }
 
-    /// Where the parities are mapped, null for one that is out; None if one that is in is not mapped.
+    /// Where the parities are mapped, null for one that is out; None if one that is in is not
+    /// mapped.
     #[inline(always)]
     pub(crate) fn parities(&self, stripe: &Stripe, lost: &Lost, within: u64, bytes: usize) -> Option<[*mut u8; 2]> {
         let mut places = [null_mut(); 2];
@@ -130,7 +132,8 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
     /// Computes data that is out from what is left.
     ///
     /// # Safety
-    /// Inside a guard; `dst` is valid for `bytes` or the program's. The range lies within the chunk.
+    /// Inside a guard; `dst` is valid for `bytes` or the program's. The range lies within the
+    /// chunk.
     pub(crate) unsafe fn reconstruct(
         &self,
         stripe: &Stripe,
@@ -152,7 +155,8 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
                 }
             }
         }
-        // SAFETY: the sources are mapped for `bytes` where they are used; `dst` is the caller's promise.
+        // SAFETY: the sources are mapped for `bytes` where they are used; `dst` is the caller's
+        // promise.
         unsafe {
             if all_mapped {
                 self.io.kernels.dot(coefficients, &sources[..coefficients.len()], dst, bytes);
@@ -184,7 +188,8 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
         for done in (0..bytes).step_by(BLOCK_BYTES) {
             let step = BLOCK_BYTES.min(bytes - done);
             let at = stripe.member_offset + within + done as u64;
-            // SAFETY: both buffers hold a block; `sum` is zeroed before it is added to; `dst` is the caller's promise.
+            // SAFETY: both buffers hold a block; `sum` is zeroed before it is added to; `dst` is
+            // the caller's promise.
             unsafe {
                 sum.write_bytes(0, step);
                 for (source, &coefficient) in coefficients.iter().enumerate().filter(|(_, coefficient)| **coefficient != 0) {

@@ -1,20 +1,22 @@
 //! The striper: reads and writes of a file's bytes on its members, whatever the level.
 //!
-//! For all but reads the caller (core/file) holds the stripe locks of the range, and has allocated its space on every member in use. It
-//! clamps reads to the size and finds out afterwards whether a writer has torn them. It fences. Here are no locks, no sizes and no
-//! allocation. The only system calls are those of a medium that is not mapped.
+//! For all but reads the caller (core/file) holds the stripe locks of the range, and has allocated
+//! its space on every member in use. It clamps reads to the size and finds out afterwards whether a
+//! writer has torn them. It fences. Here are no locks, no sizes and no allocation. The only system
+//! calls are those of a medium that is not mapped.
 //!
 //! Invariants:
-//! - Every public function of [`Striper`] runs under one fault guard, so none is called inside a guard. A fault names a member or the
-//!   program's buffer; nothing is retried here.
-//! - The bytes of members that a call touches are those of the range and, for levels with parity, the same bytes of every
-//!   chunk of its stripes ("rows"). None lies past `Geometry::member_bytes(offset + bytes)`: a backing file of that length
-//!   is long enough.
-//! - Where the program's bytes go to several places they are loaded from its buffer once. If the program changes the buffer
-//!   meanwhile, old or new bytes are written, but copies and parities agree with the data.
-//! - After a **write or zero that failed**, redundancy of the range may not fit its data: the caller resyncs the range
-//!   before it lets go of the locks. [`Striper::write`] finds a bad address of the program before the first store, unless the
-//!   program unmaps its buffer meanwhile.
+//! - Every public function of [`Striper`] runs under one fault guard, so none is called inside a
+//!   guard. A fault names a member or the program's buffer; nothing is retried here.
+//! - The bytes of members that a call touches are those of the range and, for levels with parity,
+//!   the same bytes of every chunk of its stripes ("rows"). None lies past
+//!   `Geometry::member_bytes(offset + bytes)`: a backing file of that length is long enough.
+//! - Where the program's bytes go to several places they are loaded from its buffer once. If the
+//!   program changes the buffer meanwhile, old or new bytes are written, but copies and parities
+//!   agree with the data.
+//! - After a **write or zero that failed**, redundancy of the range may not fit its data: the
+//!   caller resyncs the range before it lets go of the locks. [`Striper::write`] finds a bad
+//!   address of the program before the first store, unless the program unmaps its buffer meanwhile.
 
 use crate::level::{self, LevelTable};
 use crate::member::has_failed;
@@ -27,7 +29,8 @@ use persist::{Kernels, fault};
 use sys::OsError;
 use units::{MemberSet, PAGE_BYTES, Slot};
 
-/// Size of the buffers on the stack through which operations pass bytes that cannot be worked on in place, and of the steps they take then.
+/// Size of the buffers on the stack through which operations pass bytes that cannot be worked on in
+/// place, and of the steps they take then.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
 /// Zeros, to be stored to what is not mapped.
@@ -42,31 +45,34 @@ pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
 pub struct Striper<'a, M> {
     /// The shape of the file.
     pub geometry: &'a Geometry,
-    /// The backing files by slot, at least `geometry.member_count()`; None for one that is not open.
+    /// The backing files by slot, at least `geometry.member_count()`; None for one that is not
+    /// open.
     pub members: &'a [Option<M>],
-    /// The members that are out. The caller includes those whose backing file is not open ([`absent`]): they are not searched for on
-    /// every call.
+    /// The members that are out. The caller includes those whose backing file is not open
+    /// ([`absent`]): they are not searched for on every call.
     pub out: MemberSet,
-    /// The file's place where copies take turns to be read: its number, so that files are spread over the copies. Whatever it is, the bytes
-    /// are the same.
+    /// The file's place where copies take turns to be read: its number, so that files are spread
+    /// over the copies. Whatever it is, the bytes are the same.
     pub turn: u64,
     /// The members that are read from only where no other member in use has a copy of the bytes.
     pub read_last: MemberSet,
-    /// The copy and parity kernels for the members' persistence domain (`persist::kernels_for`). If the members have several domains, it
-    /// is the one whose stores have to get furthest.
+    /// The copy and parity kernels for the members' persistence domain (`persist::kernels_for`). If
+    /// the members have several domains, it is the one whose stores have to get furthest.
     pub kernels: &'static Kernels,
-    /// The undo record in which a write saves what makes a block whole again, while a member with data of the block's stripe is out.
-    /// None if no process would ever put it back.
+    /// The undo record in which a write saves what makes a block whole again, while a member with
+    /// data of the block's stripe is out. None if no process would ever put it back.
     pub undo: Option<UndoRecord<'a>>,
-    /// True if a write reaches the members by calls of the medium ([`Medium::get`], [`Medium::put`]), as it reaches members that cannot be mapped. A read is not
-    /// changed by this.
+    /// True if a write reaches the members by calls of the medium ([`Medium::get`],
+    /// [`Medium::put`]), as it reaches members that cannot be mapped. A read is not changed by
+    /// this.
     pub by_calls: bool,
 }
 
 /// Why an operation on a range stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoFault {
-    /// A member's memory faulted, or its file system says that it has failed: the member has failed, or its backing file is shorter than it must be.
+    /// A member's memory faulted, or its file system says that it has failed: the member has
+    /// failed, or its backing file is shorter than it must be.
     Member(Slot),
     /// The fault was in no member's memory, so it was the program's buffer that is not mapped.
     BadAddress,
@@ -89,11 +95,12 @@ impl core::fmt::Display for IoFault {
 
 impl core::error::Error for IoFault {}
 
-/// Why an operation returned early. Its variants are those of [`IoFault`], but here they come from checks and system calls: an
-/// operation whose memory faults does not return, the guard ends it.
+/// Why an operation returned early. Its variants are those of [`IoFault`], but here they come from
+/// checks and system calls: an operation whose memory faults does not return, the guard ends it.
 ///
-/// [`Done`], which holds it, fits a register on purpose. When it was returned in memory, it was written by two stores and read by one
-/// load. Such a load waits until the stores before it, here those to the members, have left the processor: 400 ns per random write.
+/// [`Done`], which holds it, fits a register on purpose. When it was returned in memory, it was
+/// written by two stores and read by one load. Such a load waits until the stores before it, here
+/// those to the members, have left the processor: 400 ns per random write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     BadAddress,
@@ -104,14 +111,17 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// What the error of a system call on the member at `slot`, which is not mapped, means. The file system may have refused the mapping
-    /// because it has failed; then it refuses the call as well.
+    /// What the error of a system call on the member at `slot`, which is not mapped, means. The
+    /// file system may have refused the mapping because it has failed; then it refuses the call as
+    /// well.
     #[cold]
     fn after_call(slot: Slot, error: OsError) -> Self {
         match error {
-            // The kernel met a pointer that is not mapped: the program's, since the library's own always are.
+            // The kernel met a pointer that is not mapped: the program's, since the library's own
+            // always are.
             OsError::FAULT => Self::BadAddress,
-            // The file is open for writing, so EROFS does not speak of this process' mount: the file system has made itself read-only.
+            // The file is open for writing, so EROFS does not speak of this process' mount: the
+            // file system has made itself read-only.
             error if error == OsError::ROFS || has_failed(error) => Self::Member(slot as u8),
             error => Self::Os(error),
         }
@@ -139,7 +149,8 @@ impl<M: Medium> Striper<'_, M> {
     /// Reads the range, reconstructing what is on members that are out.
     ///
     /// # Safety
-    /// `dst..dst + bytes` is the program's and may be written to, or is not mapped (then [`IoFault::BadAddress`]). No guard is open.
+    /// `dst..dst + bytes` is the program's and may be written to, or is not mapped (then
+    /// [`IoFault::BadAddress`]). No guard is open.
     #[inline]
     pub unsafe fn read(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         let Some(from) = self.in_one_piece(offset, bytes) else {
@@ -147,14 +158,17 @@ impl<M: Medium> Striper<'_, M> {
             return unsafe { self.read_pieces(offset, dst, bytes) };
         };
         let kernels = self.kernels;
-        // SAFETY: mapped for `bytes`; the buffer is the caller's promise. The closure owns nothing, and no guard is open.
+        // SAFETY: mapped for `bytes`; the buffer is the caller's promise. The closure owns nothing,
+        // and no guard is open.
         let result = unsafe { fault::guard(move || kernels.copy_from_media(dst, from, bytes)) };
         result.map_err(|fault| self.blame(fault.address))
     }
 
-    /// Where the range is mapped, if it lies in one piece on one member in use that is not to be read last: then reading is no more than one copy.
+    /// Where the range is mapped, if it lies in one piece on one member in use that is not to be
+    /// read last: then reading is no more than one copy.
     ///
-    /// The load of the first byte waits for every instruction before it, so this function does nothing but find the place.
+    /// The load of the first byte waits for every instruction before it, so this function does
+    /// nothing but find the place.
     #[inline(always)]
     fn in_one_piece(&self, offset: u64, bytes: usize) -> Option<*const u8> {
         let geometry = self.geometry;
@@ -174,7 +188,8 @@ impl<M: Medium> Striper<'_, M> {
         (span.bytes >= bytes).then_some(span.start.as_ptr().cast_const())
     }
 
-    /// [`Self::read`] of a range that is not mapped in one piece, or whose member is out or to be read last.
+    /// [`Self::read`] of a range that is not mapped in one piece, or whose member is out or to be
+    /// read last.
     ///
     /// # Safety
     /// As for [`Self::read`].
@@ -187,12 +202,13 @@ impl<M: Medium> Striper<'_, M> {
 
     /// Writes the range with its redundancy.
     ///
-    /// Data of a chunk whose member is out goes into the parities or copies only. A parity or copy whose member is out is not written.
-    /// An error may leave any part of the range written; the module's invariants say what the caller does then.
+    /// Data of a chunk whose member is out goes into the parities or copies only. A parity or copy
+    /// whose member is out is not written. An error may leave any part of the range written; the
+    /// module's invariants say what the caller does then.
     ///
     /// # Safety
-    /// `src..src + bytes` is the program's, or not mapped (then [`IoFault::BadAddress`]). No guard is open. The caller holds the locks of
-    /// the range and has allocated it on all members in use.
+    /// `src..src + bytes` is the program's, or not mapped (then [`IoFault::BadAddress`]). No guard
+    /// is open. The caller holds the locks of the range and has allocated it on all members in use.
     #[inline]
     pub unsafe fn write(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let io = self.io();
@@ -205,7 +221,8 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Loads a byte of each page of the program's buffer, so that a bad address is found before anything is stored.
+    /// Loads a byte of each page of the program's buffer, so that a bad address is found before
+    /// anything is stored.
     ///
     /// # Safety
     /// As for [`Self::write`].
@@ -217,14 +234,15 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Writes zeros with their redundancy. No guard is open; the caller holds the locks of the range and has allocated it on all members
-    /// in use.
+    /// Writes zeros with their redundancy. No guard is open; the caller holds the locks of the
+    /// range and has allocated it on all members in use.
     pub fn zero(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
         let io = self.io();
         self.guarded(|| (self.table().zero)(&io, offset, bytes))
     }
 
-    /// Stores what `record` saved back to the members in use. [`IoFault::Os`] with `IO` if the record is damaged. No guard is open.
+    /// Stores what `record` saved back to the members in use. [`IoFault::Os`] with `IO` if the
+    /// record is damaged. No guard is open.
     pub fn put_back(&self, record: &UndoRecord<'_>) -> Result<(), IoFault> {
         let io = self.io();
         let Some((members, offset, bytes)) = record.saved(self.members.len()) else { return Err(IoFault::Os(OsError::IO)) };
@@ -237,19 +255,21 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Makes redundancy agree with the data again: copies are taken from the lowest member in use, parities are computed from the data. The
-    /// range is widened to whole rows. No guard is open.
+    /// Makes redundancy agree with the data again: copies are taken from the lowest member in use,
+    /// parities are computed from the data. The range is widened to whole rows. No guard is open.
     ///
-    /// If a data chunk of a stripe is out, its parities say what the chunk holds, and are believed. Then nothing is changed, but at RAID 6
-    /// with both parities: P is believed, and Q made to agree with it.
+    /// If a data chunk of a stripe is out, its parities say what the chunk holds, and are believed.
+    /// Then nothing is changed, but at RAID 6 with both parities: P is believed, and Q made to
+    /// agree with it.
     pub fn resync(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
         let io = self.io();
         self.guarded(|| (self.table().resync)(&io, offset, bytes))
     }
 
-    /// How many bytes of redundancy disagree with the data in the range, widened to whole rows: bytes of copies that differ from the copy on
-    /// the lowest member in use, and bytes of P and of Q that are not what the data says. What cannot be told because a data chunk is out
-    /// counts as agreeing. No guard is open.
+    /// How many bytes of redundancy disagree with the data in the range, widened to whole rows:
+    /// bytes of copies that differ from the copy on the lowest member in use, and bytes of P and of
+    /// Q that are not what the data says. What cannot be told because a data chunk is out counts as
+    /// agreeing. No guard is open.
     pub fn verify(&self, offset: u64, bytes: u64) -> Result<u64, IoFault> {
         let io = self.io();
         let mut mismatches = 0;
@@ -258,7 +278,8 @@ impl<M: Medium> Striper<'_, M> {
         Ok(mismatches)
     }
 
-    /// [`Self::write`] for a caller that has opened the guard, and without a look at the buffer before. For levels without parity.
+    /// [`Self::write`] for a caller that has opened the guard, and without a look at the buffer
+    /// before. For levels without parity.
     ///
     /// # Safety
     /// As for [`Self::write`], but inside a guard.
@@ -280,21 +301,24 @@ impl<M: Medium> Striper<'_, M> {
         level::table(self.geometry.level())
     }
 
-    /// Runs `operation` under a guard. The error is the operation's own, or says whose memory faulted.
+    /// Runs `operation` under a guard. The error is the operation's own, or says whose memory
+    /// faulted.
     #[inline(always)]
     pub(crate) fn guarded(&self, operation: impl FnOnce() -> Done) -> Result<(), IoFault> {
         let mut done = Ok(());
         let result = &mut done;
-        // SAFETY: nothing in this crate's operations owns anything or takes a lock; a half-done write is dealt with by the
-        // caller (module docs). No guard is open: the public functions say so, and nothing below opens one.
+        // SAFETY: nothing in this crate's operations owns anything or takes a lock; a half-done
+        // write is dealt with by the caller (module docs). No guard is open: the public functions
+        // say so, and nothing below opens one.
         match unsafe { fault::guard(|| *result = operation()) } {
             Ok(()) => done.map_err(IoFault::from),
             Err(fault) => Err(self.blame(fault.address)),
         }
     }
 
-    /// Whose memory faulted: the member's that owns `address`, else the program's. (A fault in the runtime segment, where undo records lie,
-    /// does not end a guard: zeros stand in for the segment.)
+    /// Whose memory faulted: the member's that owns `address`, else the program's. (A fault in the
+    /// runtime segment, where undo records lie, does not end a guard: zeros stand in for the
+    /// segment.)
     #[cold]
     fn blame(&self, address: usize) -> IoFault {
         let owner = self.members.iter().position(|member| member.as_ref().is_some_and(|member| member.owns(address)));
@@ -309,7 +333,8 @@ pub fn absent<M>(members: &[Option<M>]) -> MemberSet {
     absent.fold(MemberSet::EMPTY, |set, (slot, _)| set.with(slot))
 }
 
-/// Loads a byte of each page of the program's buffer, so that a bad address faults before anything is stored.
+/// Loads a byte of each page of the program's buffer, so that a bad address faults before anything
+/// is stored.
 ///
 /// # Safety
 /// Inside a guard; the buffer is the program's, or not mapped.
@@ -339,7 +364,8 @@ pub(crate) struct Io<'a, M> {
 }
 
 impl<M: Medium> Io<'_, M> {
-    /// The member at `slot`. [`Stop::Lost`] if it is out: operations ask only for members that they cannot do without.
+    /// The member at `slot`. [`Stop::Lost`] if it is out: operations ask only for members that they
+    /// cannot do without.
     #[inline(always)]
     fn member(&self, slot: Slot) -> Result<&M, Stop> {
         match &self.members[slot] {
@@ -348,8 +374,8 @@ impl<M: Medium> Io<'_, M> {
         }
     }
 
-    /// Where `bytes` at `offset` of a member are mapped in one piece; None if the member is out, or the bytes are not mapped in one piece, or are to be
-    /// reached by calls.
+    /// Where `bytes` at `offset` of a member are mapped in one piece; None if the member is out, or
+    /// the bytes are not mapped in one piece, or are to be reached by calls.
     #[inline(always)]
     pub(crate) fn mapped(&self, slot: Slot, offset: u64, bytes: usize) -> Option<*mut u8> {
         if self.by_calls {
@@ -406,7 +432,8 @@ impl<M: Medium> Io<'_, M> {
     /// Inside a guard; `src` is valid for `bytes`, or the program's.
     #[inline(always)]
     pub(crate) unsafe fn store(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
-        // Not by a call where it can be mapped: the kernel holds calls to the process' limit for files.
+        // Not by a call where it can be mapped: the kernel holds calls to the process' limit for
+        // files.
         let member = self.member(slot)?;
         let span = if self.by_calls { None } else { member.span_to_store(offset) };
         match span.filter(|span| span.bytes >= bytes) {
@@ -428,7 +455,8 @@ impl<M: Medium> Io<'_, M> {
         unsafe { self.member(slot)?.put(offset, src, bytes) }.map_err(|error| Stop::after_call(slot, error))
     }
 
-    /// Zeroes the bytes at `offset` of every member in use. [`Stop::Lost`] if the level does not bear the loss of those that are out.
+    /// Zeroes the bytes at `offset` of every member in use. [`Stop::Lost`] if the level does not
+    /// bear the loss of those that are out.
     pub(crate) fn zero_members(&self, offset: u64, bytes: u64) -> Done {
         let members = MemberSet::first(self.geometry.member_count()).minus(self.out);
         if !self.geometry.survives(self.out) {

@@ -1,8 +1,9 @@
 //! Writing superblocks: creation, and the record of members that went out.
 //!
-//! Creation writes superblocks with event count 0 first, then everything else that a member needs, then superblocks with
-//! count 1 on all members. From the first of these on the array exists. If a creation is cut short before, nothing can
-//! have been stored, and the next start begins it again. A creation that fails before takes away what it made.
+//! Creation writes superblocks with event count 0 first, then everything else that a member needs,
+//! then superblocks with count 1 on all members. From the first of these on the array exists. If a
+//! creation is cut short before, nothing can have been stored, and the next start begins it again.
+//! A creation that fails before takes away what it made.
 
 use crate::Array;
 use crate::access;
@@ -21,7 +22,8 @@ use sys::rustix::process::{getegid, geteuid};
 use sys::{AsFd, OsError, OwnedFd, Result};
 use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
 
-/// Permission bits of everything under `.cxlraid` when nothing else is asked for: the creator alone.
+/// Permission bits of everything under `.cxlraid` when nothing else is asked for: the creator
+/// alone.
 const MODE_DEFAULT: u32 = 0o600;
 /// The name under `.cxlraid` of a superblock that is to replace another one, until it is whole.
 const SUPERBLOCK_TO_BE: &core::ffi::CStr = c"superblock-new";
@@ -46,7 +48,8 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
         }
         roots.iter().for_each(|root| unmake(root, &config.prefixes));
     })?;
-    // From the first of these superblocks on the array exists, and nothing of it is taken away any more.
+    // From the first of these superblocks on the array exists, and nothing of it is taken away any
+    // more.
     for (slot, meta) in metas.iter().enumerate() {
         let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(&superblock, slot) };
         write_copy(meta, &finished, 1).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
@@ -54,7 +57,8 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     Ok(())
 }
 
-/// Makes all that members need but the superblocks of count 1. Returns their `.cxlraid` directories.
+/// Makes all that members need but the superblocks of count 1. Returns their `.cxlraid`
+/// directories.
 fn prepare_members(
     config: &Config,
     roots: &[&OwnedFd],
@@ -110,7 +114,8 @@ pub(crate) fn probe(path: &[u8], root: &OwnedFd) -> core::result::Result<(), Att
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = match fs::openat(root, c".", flags, Mode::from_raw_mode(0o600)) {
         Ok(file) => file,
-        // This file system has no unnamed files: creation itself will meet the error, if there is one.
+        // This file system has no unnamed files: creation itself will meet the error, if there is
+        // one.
         Err(OsError::OPNOTSUPP | OsError::ISDIR) => return Ok(()),
         Err(error) => return Err(AttachError::os(path, "write to", error)),
     };
@@ -186,7 +191,8 @@ pub(crate) fn open_meta(root: &OwnedFd, access: Access) -> Result<OwnedFd> {
     fs::openat(root, format::DIRECTORY, flags, Mode::empty())
 }
 
-/// Removes what is no regular file and lies where files of `.cxlraid` are to be made: somebody put it there.
+/// Removes what is no regular file and lies where files of `.cxlraid` are to be made: somebody put
+/// it there.
 ///
 /// # Errors
 /// `NOTEMPTY` for a directory with something in it, which is not removed, and what the kernel says.
@@ -205,12 +211,14 @@ pub(crate) fn clear_way(meta: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Makes a member's superblock whole or not at all, in the place of the old one if there is one. The old one belongs to
-/// another member UUID, and both copies in a file name the same member. So the new one is a new file.
+/// Makes a member's superblock whole or not at all, in the place of the old one if there is one.
+/// The old one belongs to another member UUID, and both copies in a file name the same member. So
+/// the new one is a new file.
 pub(crate) fn start_superblock(meta: &OwnedFd, superblock: &Superblock) -> Result<()> {
     let file = open_new(meta, SUPERBLOCK_TO_BE, superblock.access)?;
     fs::ftruncate(&file, 0)?;
-    // Both copies have their space, also if what follows fills the member: its next update needs none.
+    // Both copies have their space, also if what follows fills the member: its next update needs
+    // none.
     write_fully(&file, &[0; format::SUPERBLOCK_BYTES], 0)?;
     write_copy_to(&file, superblock, 0)?;
     fs::fsync(&file)?;
@@ -243,8 +251,8 @@ pub(crate) fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()>
     fs::fsync(meta)
 }
 
-/// Makes a table that the program which made the member did not know, or gives a table a new header. Several processes
-/// may do that at once: all of them write the same.
+/// Makes a table that the program which made the member did not know, or gives a table a new
+/// header. Several processes may do that at once: all of them write the same.
 pub(crate) fn make_table(meta: &OwnedFd, header: &TableHeader, name: &core::ffi::CStr, access: Access) -> Result<()> {
     fs::fsync(begin_table(meta, header, name, access)?)
 }
@@ -256,8 +264,8 @@ fn begin_table(meta: &OwnedFd, header: &TableHeader, name: &core::ffi::CStr, acc
     Ok(file)
 }
 
-/// Removes the empty directories on the way to `path` below a member, the innermost first. `path` is absolute and
-/// normalised. No symlink is followed.
+/// Removes the empty directories on the way to `path` below a member, the innermost first. `path`
+/// is absolute and normalised. No symlink is followed.
 fn remove_directories(root: &OwnedFd, path: &[u8]) {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Vec<(OwnedFd, &[u8])> = Vec::new();
@@ -278,8 +286,8 @@ fn remove_directories(root: &OwnedFd, path: &[u8]) {
     }
 }
 
-/// Whether a directory below a member is missing, and this process may make it. `path` is absolute and normalised. No
-/// symlink is followed.
+/// Whether a directory below a member is missing, and this process may make it. `path` is absolute
+/// and normalised. No symlink is followed.
 pub(crate) fn could_make(root: &OwnedFd, path: &[u8]) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Option<OwnedFd> = None;
@@ -297,7 +305,8 @@ pub(crate) fn could_make(root: &OwnedFd, path: &[u8]) -> bool {
     false
 }
 
-/// Whether a member has an empty directory at `path`, which is absolute and normalised. No symlink is followed.
+/// Whether a member has an empty directory at `path`, which is absolute and normalised. No symlink
+/// is followed.
 pub(crate) fn has_empty(root: &OwnedFd, path: &[u8]) -> bool {
     let beneath = fs::ResolveFlags::BENEATH | fs::ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -309,10 +318,11 @@ pub(crate) fn has_empty(root: &OwnedFd, path: &[u8]) -> bool {
     entries.all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")))
 }
 
-/// Makes the missing directories of `path` below a member, as `mkdir -p` does. `path` is absolute and normalised. If the
-/// last directory is new, it gets the owner and the rights of `access`, if there is one. If `access` gives others than the
-/// owner any rights, all users may pass through the new directories on the way, whatever the umask is. No symlink is
-/// followed: whoever owns a directory on the way could lead other users out of the member.
+/// Makes the missing directories of `path` below a member, as `mkdir -p` does. `path` is absolute
+/// and normalised. If the last directory is new, it gets the owner and the rights of `access`, if
+/// there is one. If `access` gives others than the owner any rights, all users may pass through the
+/// new directories on the way, whatever the umask is. No symlink is followed: whoever owns a
+/// directory on the way could lead other users out of the member.
 pub(crate) fn make_directories(root: &OwnedFd, path: &[u8], access: Option<Access>) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Option<OwnedFd> = None;
@@ -367,7 +377,8 @@ pub(crate) mod death {
         static FAILING: Cell<u32> = const { Cell::new(u32::MAX) };
     }
 
-    /// Has one of this thread's next writes fail, as if the member could not be written: the first one is number 0.
+    /// Has one of this thread's next writes fail, as if the member could not be written: the first
+    /// one is number 0.
     pub(crate) fn failing(number: u32) {
         FAILING.set(number);
     }
@@ -429,8 +440,9 @@ pub(crate) fn is_outdated(newest: &Superblock, members: &[Member]) -> bool {
     now.map(|(superblock, _)| superblock.event_count).max().is_some_and(|event_count| event_count > newest.event_count)
 }
 
-/// Finishes an update of superblocks that a death or a crash cut short: the members in sync to which it did not come get
-/// what the others have. The caller is alone with the array. Returns the members that could not be written.
+/// Finishes an update of superblocks that a death or a crash cut short: the members in sync to
+/// which it did not come get what the others have. The caller is alone with the array. Returns the
+/// members that could not be written.
 pub(crate) fn finish_update(newest: &Superblock, members: &[Member]) -> MemberSet {
     let finish = |member: &Member| {
         let meta = member.meta().ok_or(OsError::NODEV)?;
@@ -446,19 +458,21 @@ pub(crate) fn finish_update(newest: &Superblock, members: &[Member]) -> MemberSe
 }
 
 impl Array {
-    /// Takes an array away that this process has created and has held since ([`Array::attach_holding`]), so that nobody
-    /// else has used it. Other files on its members stay.
+    /// Takes an array away that this process has created and has held since
+    /// ([`Array::attach_holding`]), so that nobody else has used it. Other files on its members
+    /// stay.
     ///
     /// # Errors
-    /// `BUSY` if this process did not create the array. Otherwise the member that could not be written, and the kernel's
-    /// error.
+    /// `BUSY` if this process did not create the array. Otherwise the member that could not be
+    /// written, and the kernel's error.
     pub fn unmake(self) -> core::result::Result<(), (usize, OsError)> {
         if !self.created || !self.alone {
             return Err((0, OsError::BUSY));
         }
         let roots: Vec<_> =
             self.members.iter().filter_map(|member| Some((member.slot, member.root()?, member.meta()?))).collect();
-        // First the superblocks say that creation is unfinished: if this process dies here, the next creation begins anew.
+        // First the superblocks say that creation is unfinished: if this process dies here, the
+        // next creation begins anew.
         for &(slot, _, meta) in &roots {
             let again = read(meta).and_then(|(superblock, copy)| {
                 let unfinished = Superblock { event_count: 0, copy_sequence: superblock.copy_sequence + 1, ..superblock };
@@ -470,21 +484,22 @@ impl Array {
             unmake(root, &self.config.prefixes);
         }
         if let Some(Ok((file, _))) = self.journal.as_ref().and_then(crate::journal::ArrayJournal::open) {
-            // Nobody knows any more whether the journal's file was there before. If it is empty, a journal can have its
-            // place again.
+            // Nobody knows any more whether the journal's file was there before. If it is empty, a
+            // journal can have its place again.
             let _ = fs::ftruncate(&file, 0);
         }
         let _ = self.runtime.remove();
         Ok(())
     }
 
-    /// Records on every member in use which members are out, with a higher event count. By that count the members that are
-    /// out are stale from now on. A member whose superblock cannot be written goes out too. The caller holds the
-    /// superblock lock.
+    /// Records on every member in use which members are out, with a higher event count. By that
+    /// count the members that are out are stale from now on. A member whose superblock cannot be
+    /// written goes out too. The caller holds the superblock lock.
     ///
     /// # Errors
-    /// `IO` if the others are not enough; one that is being rebuilt does not count, since it may need what is out. Then nothing is
-    /// recorded, and the next use of the array has the members again that are out.
+    /// `IO` if the others are not enough; one that is being rebuilt does not count, since it may
+    /// need what is out. Then nothing is recorded, and the next use of the array has the members
+    /// again that are out.
     pub(crate) fn record_out(&self) -> Result<()> {
         loop {
             let out = self.runtime.out();
@@ -502,10 +517,11 @@ impl Array {
         }
     }
 
-    /// Raises the event count of every member in use by two, in two updates. Each update goes from member to member, so
-    /// one that is cut short leaves the members at most one apart. A member that is put back from a copy made in an earlier
-    /// use is then two behind at least, and stale. Between the updates the members' tables are marked with the count; the
-    /// second update has the superblocks ask for that mark. The caller holds the superblock lock. A process that may not
+    /// Raises the event count of every member in use by two, in two updates. Each update goes from
+    /// member to member, so one that is cut short leaves the members at most one apart. A member
+    /// that is put back from a copy made in an earlier use is then two behind at least, and stale.
+    /// Between the updates the members' tables are marked with the count; the second update has the
+    /// superblocks ask for that mark. The caller holds the superblock lock. A process that may not
     /// write superblocks leaves this to others.
     pub(crate) fn record_use(&self) -> Result<()> {
         let is_known = |slot: &Slot| self.runtime.reaches(*slot) || self.runtime.begun(*slot).is_none();
@@ -518,8 +534,9 @@ impl Array {
         Ok(())
     }
 
-    /// Does what [`Self::record_use`] does, at the end of a use. `is_clean` says that nothing waits to be made good, and
-    /// that all that the members hold is durable. The superblocks say so until their next update.
+    /// Does what [`Self::record_use`] does, at the end of a use. `is_clean` says that nothing waits
+    /// to be made good, and that all that the members hold is durable. The superblocks say so until
+    /// their next update.
     pub(crate) fn record_end(&self, is_clean: bool) -> Result<()> {
         // From then on the event counts tell copies that were made in this use.
         self.record(is_clean)
@@ -534,8 +551,9 @@ impl Array {
             let meta = self.members[slot].meta().ok_or(OsError::NODEV);
             match meta.and_then(|meta| tables::mark(meta, self.uuid, least, use_count)) {
                 Ok(marked) => is_marked &= marked,
-                // This process has the superblocks open, and cannot open the tables: it has no right to that any more, or
-                // no descriptor left. The superblocks go on asking for the mark before this one.
+                // This process has the superblocks open, and cannot open the tables: it has no
+                // right to that any more, or no descriptor left. The superblocks go on asking for
+                // the mark before this one.
                 Err(error) if may_not(error) || has_no_room(error) => is_marked = false,
                 Err(_) => failed = failed.with(slot),
             }
@@ -560,14 +578,15 @@ impl Array {
         };
         if self.raise(mark)?.is_some() {
             self.runtime.set_use_count(asked);
-            // The next change, if there is one before all processes are gone, ends the mark of an orderly end.
+            // The next change, if there is one before all processes are gone, ends the mark of an
+            // orderly end.
             self.runtime.set_use_recorded(!is_clean);
         }
         Ok(())
     }
 
-    /// Changes the superblocks of the members in use, and records the loss of members that cannot be written. Returns the
-    /// new event count; None if this process may not write superblocks.
+    /// Changes the superblocks of the members in use, and records the loss of members that cannot
+    /// be written. Returns the new event count; None if this process may not write superblocks.
     fn raise(&self, change: impl Fn(&mut Superblock)) -> Result<Option<u64>> {
         let (failed, event_count) = match self.rewrite(self.runtime.out(), change) {
             Err(OsError::ACCESS) => return Ok(None),
@@ -587,7 +606,8 @@ impl Array {
         self.record_out()
     }
 
-    /// Records once, on every member but those in `out`, that these are out. Returns the members that could not be written.
+    /// Records once, on every member but those in `out`, that these are out. Returns the members
+    /// that could not be written.
     fn record_out_once(&self, out: MemberSet) -> Result<MemberSet> {
         self.rewrite(out, |superblock| {
             for gone in out.iter() {
@@ -601,7 +621,8 @@ impl Array {
         .map(|(failed, _)| failed)
     }
 
-    /// Writes both copies of the superblock of every member in use anew, because one of them may be damaged.
+    /// Writes both copies of the superblock of every member in use anew, because one of them may be
+    /// damaged.
     ///
     /// # Errors
     /// `IO` if a member's superblock cannot be written.
@@ -613,14 +634,15 @@ impl Array {
         })
     }
 
-    /// Changes the superblocks of the members in use, with a higher event count. The caller holds the superblock lock.
+    /// Changes the superblocks of the members in use, with a higher event count. The caller holds
+    /// the superblock lock.
     pub(crate) fn rewrite_superblocks(&self, change: impl Fn(&mut Superblock)) -> Result<()> {
         let (failed, _) = self.rewrite(self.runtime.out(), change)?;
         if failed.is_empty() { Ok(()) } else { Err(OsError::IO) }
     }
 
-    /// Changes the superblocks of all members but those in `out`. Returns the members that could not be written, and the
-    /// event count of the others.
+    /// Changes the superblocks of all members but those in `out`. Returns the members that could
+    /// not be written, and the event count of the others.
     ///
     /// # Errors
     /// `ACCESS` if this process may not write them: that says nothing of the members.
@@ -637,8 +659,8 @@ impl Array {
         let newest =
             current.iter().map(|(_, (superblock, _))| superblock).max_by_key(|superblock| superblock.event_count).cloned();
         let event_count = newest.as_ref().map_or(0, |newest| newest.event_count) + 1;
-        // Members to which the update of a dead process did not come get that update first, so members are never more than
-        // one apart.
+        // Members to which the update of a dead process did not come get that update first, so
+        // members are never more than one apart.
         if let Some(newest) = &newest {
             for (slot, (superblock, copy)) in &mut current {
                 if superblock.event_count == newest.event_count {
@@ -685,7 +707,8 @@ pub(crate) const fn may_not(error: OsError) -> bool {
     matches!(error, OsError::ACCESS | OsError::PERM | OsError::BADF)
 }
 
-/// Whether an error says that this process or the machine has no room for an open file, which says nothing of the member.
+/// Whether an error says that this process or the machine has no room for an open file, which says
+/// nothing of the member.
 pub(crate) const fn has_no_room(error: OsError) -> bool {
     matches!(error, OsError::MFILE | OsError::NFILE | OsError::NOMEM | OsError::INTR)
 }

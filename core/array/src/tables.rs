@@ -1,7 +1,10 @@
-//! The tables under a member's `.cxlraid`: whether they are there and are the array's, and the marks in them that say when they were last used.
+//! The tables under a member's `.cxlraid`: whether they are there and are the array's, and the
+//! marks in them that say when they were last used.
 //!
-//! The fault that marks exist for: one table of a member is put back from an older copy, and every record in it looks right. Before the first change of each use of the array the tables are marked with
-//! an event count, and only then the superblocks ask for that mark ([`Array::record_use`]); so a crash in between leaves tables with a higher mark than is asked for, never with a lower one.
+//! The fault that marks exist for: one table of a member is put back from an older copy, and every
+//! record in it looks right. Before the first change of each use of the array the tables are marked
+//! with an event count, and only then the superblocks ask for that mark ([`Array::record_use`]); so
+//! a crash in between leaves tables with a higher mark than is asked for, never with a lower one.
 
 use crate::member::{read_fully, read_fully_at};
 use crate::regular::{NOT_A_FILE, open_regular};
@@ -14,14 +17,17 @@ use format::{Access, LANE_FILE_BYTES, Superblock, TABLE_HEADER_BYTES, TableError
 use sys::rustix::fs::{AtFlags, OFlags, fdatasync, fstat, fsync, unlinkat};
 use sys::{AsFd as _, OsError, OwnedFd, Result};
 
-/// The tables that are marked: an older one of these says something wrong. An older copy of the lanes costs needless resyncs at most, and an older log of names lacks records that other members have.
+/// The tables that are marked: an older one of these says something wrong. An older copy of the
+/// lanes costs needless resyncs at most, and an older log of names lacks records that other members
+/// have.
 const MARKED: [(TableKind, &CStr); 3] = [
     (TableKind::Inodes, format::INODES_FILE),
     (TableKind::Backings, format::BACKINGS_FILE),
     (TableKind::Changed, format::CHANGED_FILE),
 ];
 
-/// Whether a table may be missing, or empty: an older program made the member without it, and programs that start at once make it.
+/// Whether a table may be missing, or empty: an older program made the member without it, and
+/// programs that start at once make it.
 #[must_use]
 pub const fn is_optional(kind: TableKind) -> bool {
     matches!(kind, TableKind::Names | TableKind::Backings | TableKind::Changed)
@@ -37,11 +43,12 @@ const TABLES: [(TableKind, &CStr); 4] = [
 
 /// The headers of a member's tables, compared with the superblock beside them.
 pub(crate) struct Headers {
-    /// True if the superblock is not that of the member in whose `.cxlraid` it lies: two of the tables there at least name one other member of
-    /// the array, and none names the superblock's.
+    /// True if the superblock is not that of the member in whose `.cxlraid` it lies: two of the
+    /// tables there at least name one other member of the array, and none names the superblock's.
     ///
-    /// The fault it exists for: the superblock of a member that is away, put in the place of another's. What lies there would be
-    /// taken for the other member's share of each file. One table that was put there by hand says nothing against the rest.
+    /// The fault it exists for: the superblock of a member that is away, put in the place of
+    /// another's. What lies there would be taken for the other member's share of each file. One
+    /// table that was put there by hand says nothing against the rest.
     pub(crate) belong_to_another: bool,
     /// A table that a program with a newer format has written, and that format.
     pub(crate) newer: Option<(TableKind, Version)>,
@@ -74,8 +81,8 @@ pub(crate) fn are_whole(meta: &OwnedFd, array: Uuid, use_count: u64) -> bool {
     TABLES.into_iter().all(|(kind, name)| flaw_of(meta, kind, name, array, use_count).is_none())
 }
 
-/// Says which table of a member is wrong, and what is wrong with it: ".cxlraid/inodes is missing". None if all are there and
-/// are this array's.
+/// Says which table of a member is wrong, and what is wrong with it: ".cxlraid/inodes is missing".
+/// None if all are there and are this array's.
 pub(crate) fn flaw(meta: &OwnedFd, array: Uuid, use_count: u64) -> Option<String> {
     TABLES.into_iter().find_map(|(kind, name)| {
         let flaw = flaw_of(meta, kind, name, array, use_count)?;
@@ -117,8 +124,9 @@ fn flaw_of(meta: &OwnedFd, kind: TableKind, name: &CStr, array: Uuid, use_count:
     }
 }
 
-/// Whether a file that begins with `header` is a table of the array, and not of an earlier use. One of backing files that is not is emptied when it is opened, so it is none that is in the way, unless a newer
-/// program made it.
+/// Whether a file that begins with `header` is a table of the array, and not of an earlier use. One
+/// of backing files that is not is emptied when it is opened, so it is none that is in the way,
+/// unless a newer program made it.
 #[must_use]
 pub fn is_usable(kind: TableKind, array: Uuid, use_count: u64, header: &[u8]) -> bool {
     match TableHeader::decode(kind, header) {
@@ -130,7 +138,8 @@ pub fn is_usable(kind: TableKind, array: Uuid, use_count: u64, header: &[u8]) ->
     }
 }
 
-/// Whether a file that begins with `header` is the inode table of this member, as it was in an earlier use: somebody has put it back from a copy. What the other members have replaces it.
+/// Whether a file that begins with `header` is the inode table of this member, as it was in an
+/// earlier use: somebody has put it back from a copy. What the other members have replaces it.
 #[must_use]
 pub fn is_outdated(array: Uuid, member: Uuid, use_count: u64, header: &[u8]) -> bool {
     TableHeader::decode(TableKind::Inodes, header).is_ok_and(|header| {
@@ -145,8 +154,10 @@ pub(crate) fn are_outdated(meta: &OwnedFd, array: Uuid, member: Uuid, use_count:
     length.is_ok_and(|length| is_outdated(array, member, use_count, &bytes[..length])) && are_whole(meta, array, 0)
 }
 
-/// Marks a member's tables with `use_count`. Their marks must be `least` at least: what somebody has put in the place of one meanwhile does not become a current table by this. Returns whether all could be marked: a table of version 1
-/// cannot, until a program that opens files has brought it up to date.
+/// Marks a member's tables with `use_count`. Their marks must be `least` at least: what somebody
+/// has put in the place of one meanwhile does not become a current table by this. Returns whether
+/// all could be marked: a table of version 1 cannot, until a program that opens files has brought
+/// it up to date.
 ///
 /// # Errors
 /// `IO` for a table that is damaged, of another array or too old, and what the kernel says.
@@ -177,7 +188,8 @@ pub(crate) fn mark(meta: &OwnedFd, array: Uuid, least: u64, use_count: u64) -> R
     Ok(true)
 }
 
-/// Has the table of backing files of a new member name itself, as the table of a member that was not copied does.
+/// Has the table of backing files of a new member name itself, as the table of a member that was
+/// not copied does.
 pub(crate) fn name_itself(meta: &OwnedFd) -> Result<()> {
     const GENERATION: u64 = 1;
     let file = open_regular(meta.as_fd(), format::BACKINGS_FILE, OFlags::RDWR)?;
@@ -191,7 +203,8 @@ pub(crate) fn name_itself(meta: &OwnedFd) -> Result<()> {
     fsync(&file)
 }
 
-/// Tells whether the table of backing files of a member is its own and names itself: that of a member that was copied does not.
+/// Tells whether the table of backing files of a member is its own and names itself: that of a
+/// member that was copied does not.
 pub(crate) fn names_itself(meta: &OwnedFd, array: Uuid, member: Uuid) -> bool {
     let Ok(file) = open_regular(meta.as_fd(), format::BACKINGS_FILE, OFlags::RDONLY) else { return false };
     let (mut header, mut record) = ([0; TABLE_HEADER_BYTES], [0; format::BACKING_RECORD_BYTES]);
@@ -206,8 +219,9 @@ pub(crate) fn names_itself(meta: &OwnedFd, array: Uuid, member: Uuid) -> bool {
         && fstat(&file).is_ok_and(|own| own.st_ino == named)
 }
 
-/// Gives a member's inode table a header of another version. No part of a header can be overwritten such that each half of it is one, so the new one is durable in a file of its own before: a power cut in between costs
-/// nothing ([`finish_header`]).
+/// Gives a member's inode table a header of another version. No part of a header can be overwritten
+/// such that each half of it is one, so the new one is durable in a file of its own before: a power
+/// cut in between costs nothing ([`finish_header`]).
 pub(crate) fn replace_header(meta: &OwnedFd, header: &TableHeader, access: Access) -> Result<()> {
     let bytes = header.encode();
     let beside = open_new(meta, format::INODES_HEADER_FILE, access)?;
@@ -247,7 +261,8 @@ fn is_cut(header: &[u8]) -> bool {
     matches!(TableHeader::decode(TableKind::Inodes, header), Err(TableError::BadChecksum { .. }))
 }
 
-/// The header that a member's inode table was to get, if there is one, whole, of the array, and of no earlier use.
+/// The header that a member's inode table was to get, if there is one, whole, of the array, and of
+/// no earlier use.
 fn header_to_be(meta: &OwnedFd, array: Uuid, use_count: u64) -> Option<[u8; TABLE_HEADER_BYTES]> {
     let file = open_regular(meta.as_fd(), format::INODES_HEADER_FILE, OFlags::RDONLY).ok()?;
     let mut bytes = [0; TABLE_HEADER_BYTES];

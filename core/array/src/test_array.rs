@@ -1,4 +1,5 @@
-//! What tests of this crate share: directories of members, and a test that runs in a process of its own.
+//! What tests of this crate share: directories of members, and a test that runs in a process of its
+//! own.
 
 use crate::Config;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -31,12 +32,14 @@ impl Drop for Home {
     }
 }
 
-/// Three empty directories, m0 to m2, and the configuration of an array of them, which nobody has made yet.
+/// Three empty directories, m0 to m2, and the configuration of an array of them, which nobody has
+/// made yet.
 pub(crate) fn three_members(name: &str, level: Level) -> (Home, Config) {
     members(name, level, 3)
 }
 
-/// So many empty directories, m0 and on, and the configuration of an array of them, which nobody has made yet.
+/// So many empty directories, m0 and on, and the configuration of an array of them, which nobody
+/// has made yet.
 pub(crate) fn members(name: &str, level: Level, count: usize) -> (Home, Config) {
     let home = Home::new(name);
     let members: Vec<PathBuf> = (0..count).map(|slot| home.path(std::format!("m{slot}"))).collect();
@@ -46,8 +49,9 @@ pub(crate) fn members(name: &str, level: Level, count: usize) -> (Home, Config) 
     (home, config)
 }
 
-/// Runs the test that calls this once more, as a process of its own, and checks that it passes there: what it changes concerns a whole
-/// process. True in that process, which is to do the test's work.
+/// Runs the test that calls this once more, as a process of its own, and checks that it passes
+/// there: what it changes concerns a whole process. True in that process, which is to do the test's
+/// work.
 pub(crate) fn is_alone() -> bool {
     const ALONE: &str = "CXLRAID_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {

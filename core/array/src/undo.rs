@@ -1,28 +1,29 @@
-//! Undo records. They put a *block* right if its change ends half way while a member that holds data of it
-//! is out. A block is up to [`BLOCK_BYTES`] at one offset of each member of a stripe. The runtime segment
-//! keeps a record until the change is done.
+//! Undo records. They put a *block* right if its change ends half way while a member that holds
+//! data of it is out. A block is up to [`BLOCK_BYTES`] at one offset of each member of a stripe.
+//! The runtime segment keeps a record until the change is done.
 //!
-//! If all members are in use, the process that inherits a half-written stripe computes its parity from its
-//! data. With a data chunk out that is not possible: the parity *is* that chunk, and parity that does not
-//! fit the bytes stored beside it turns bytes of the chunk into something that nobody wrote. So before a
-//! thread stores to a block, it saves the block's bytes of each member in a record. In a read-modify-write
-//! it saves the old bytes, to go back to them. In a reconstruct-write it saves the new bytes, to go on to
-//! them, so that it need not load what it stores over. If a process dies in the middle of a block, the
-//! record's bytes are put on the members: that block is old or new, and the blocks before it are new. A
-//! change that stores one parity and nothing else needs no record: each byte is old or new, and so is the
-//! byte of the lost chunk for which it stands.
+//! If all members are in use, the process that inherits a half-written stripe computes its parity
+//! from its data. With a data chunk out that is not possible: the parity *is* that chunk, and
+//! parity that does not fit the bytes stored beside it turns bytes of the chunk into something that
+//! nobody wrote. So before a thread stores to a block, it saves the block's bytes of each member in
+//! a record. In a read-modify-write it saves the old bytes, to go back to them. In a
+//! reconstruct-write it saves the new bytes, to go on to them, so that it need not load what it
+//! stores over. If a process dies in the middle of a block, the record's bytes are put on the
+//! members: that block is old or new, and the blocks before it are new. A change that stores one
+//! parity and nothing else needs no record: each byte is old or new, and so is the byte of the lost
+//! chunk for which it stands.
 //!
-//! The runtime segment survives the death of a process but not a crash. After a crash only a journal can
-//! put blocks right.
+//! The runtime segment survives the death of a process but not a crash. After a crash only a
+//! journal can put blocks right.
 //!
 //! Invariants:
-//! - A record belongs to one thread, from [`UndoRecords::take`] to the drop of the [`Undo`] that `take`
-//!   returned. It is armed only while that thread's stores may be half done, and only under the stripe locks
-//!   of what it names.
-//! - An armed record whose owner died is given to nobody until its bytes are put back. A process that
-//!   inherits a lock of the file first puts them back, and only then touches the file's stripes.
-//!   [`crate::Runtime::with_undo`] lets one process at a time do so. So a record can overwrite nothing that
-//!   is newer.
+//! - A record belongs to one thread, from [`UndoRecords::take`] to the drop of the [`Undo`] that
+//!   `take` returned. It is armed only while that thread's stores may be half done, and only under
+//!   the stripe locks of what it names.
+//! - An armed record whose owner died is given to nobody until its bytes are put back. A process
+//!   that inherits a lock of the file first puts them back, and only then touches the file's
+//!   stripes. [`crate::Runtime::with_undo`] lets one process at a time do so. So a record can
+//!   overwrite nothing that is newer.
 
 use crate::striper::BLOCK_BYTES;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -31,7 +32,8 @@ use units::{CACHE_LINE_BYTES, MemberSet, Slot};
 
 /// Records per array: how many threads can change blocks with a member out at the same time.
 pub const UNDO_COUNT: usize = 128;
-/// Bytes a record can save: a whole block of each of up to 8 members, and less of each if there are more.
+/// Bytes a record can save: a whole block of each of up to 8 members, and less of each if there are
+/// more.
 const UNDO_BYTES: usize = 8 * BLOCK_BYTES;
 
 /// Values of [`Head::armed`]. The record is disarmed.
@@ -49,8 +51,8 @@ const MENDING: u32 = 4;
 #[repr(C, align(64))]
 struct Head {
     owner: AtomicU32,
-    /// [`DISARMED`], [`SAVED`], [`ZEROED`], [`LOOKING`] or [`MENDING`]. [`UndoRecord::arm`] stores `DISARMED`
-    /// before it changes the other fields, and the kind after them.
+    /// [`DISARMED`], [`SAVED`], [`ZEROED`], [`LOOKING`] or [`MENDING`]. [`UndoRecord::arm`] stores
+    /// `DISARMED` before it changes the other fields, and the kind after them.
     armed: AtomicU32,
     /// The key of the file in the runtime segment.
     key: AtomicU64,
@@ -59,15 +61,16 @@ struct Head {
     /// Bytes of each member from `offset` on.
     bytes: AtomicU64,
     members: AtomicU32,
-    /// Of a record that is [`LOOKING`] or [`MENDING`], the stripe locks that are held: bit i stands for lock i.
+    /// Of a record that is [`LOOKING`] or [`MENDING`], the stripe locks that are held: bit i stands
+    /// for lock i.
     locks: AtomicU64,
-    /// 1 once the pages of the record's [`Data`] have been allocated in the segment's file, so that stores to
-    /// them cannot fault.
+    /// 1 once the pages of the record's [`Data`] have been allocated in the segment's file, so that
+    /// stores to them cannot fault.
     has_space: AtomicU32,
 }
 
-/// The saved bytes: for each saved member, in ascending order, room for [`UndoRecord::step_bytes`], of which
-/// [`Head::bytes`] are used.
+/// The saved bytes: for each saved member, in ascending order, room for [`UndoRecord::step_bytes`],
+/// of which [`Head::bytes`] are used.
 #[repr(C, align(4096))]
 struct Data([AtomicU8; UNDO_BYTES]);
 
@@ -85,8 +88,8 @@ pub struct UndoRecord<'a> {
     data: &'a Data,
 }
 
-/// A thread's ownership of a record. To drop it frees the record, even while it is armed: the thread has
-/// ended its change.
+/// A thread's ownership of a record. To drop it frees the record, even while it is armed: the
+/// thread has ended its change.
 #[derive(Debug)]
 pub struct Undo<'a>(UndoRecord<'a>);
 
@@ -95,20 +98,22 @@ pub struct Undo<'a>(UndoRecord<'a>);
 pub enum Unfinished {
     /// The saved bytes go to their members ([`crate::Striper::put_back`]).
     Saved,
-    /// The owner was zeroing this range on every member; the process that inherits must zero all of it.
+    /// The owner was zeroing this range on every member; the process that inherits must zero all of
+    /// it.
     Zeroed {
         /// First byte on each member.
         offset: u64,
         /// Bytes on each member.
         bytes: u64,
     },
-    /// Nothing: the owner held these stripe locks of the file and stored nothing to the blocks that they guard.
+    /// Nothing: the owner held these stripe locks of the file and stored nothing to the blocks that
+    /// they guard.
     Looking {
         /// Bit i stands for lock i.
         locks: u64,
     },
-    /// The saved bytes go to their members ([`crate::Striper::put_back`]). Nothing else: the owner held these stripe locks and stored
-    /// only those bytes to the blocks that they guard.
+    /// The saved bytes go to their members ([`crate::Striper::put_back`]). Nothing else: the owner
+    /// held these stripe locks and stored only those bytes to the blocks that they guard.
     Mending {
         /// Bit i stands for lock i.
         locks: u64,
@@ -116,9 +121,9 @@ pub enum Unfinished {
 }
 
 impl UndoRecords {
-    /// Takes a free record for file `key`, beginning the search at index `hint`. Ok(None) if all records are
-    /// taken. The first time that a record is taken, `allocate` is called with the address and the length of
-    /// its data, to allocate shared memory; its error is returned.
+    /// Takes a free record for file `key`, beginning the search at index `hint`. Ok(None) if all
+    /// records are taken. The first time that a record is taken, `allocate` is called with the
+    /// address and the length of its data, to allocate shared memory; its error is returned.
     pub(crate) fn take<E>(
         &self,
         me: OwnerId,
@@ -176,8 +181,9 @@ impl<'a> UndoRecord<'a> {
         }
     }
 
-    /// Makes the record free: nothing is to be done any more. A living owner calls this when it drops its
-    /// [`Undo`]; for a dead owner's record only a process inside [`crate::Runtime::with_undo`] may call it.
+    /// Makes the record free: nothing is to be done any more. A living owner calls this when it
+    /// drops its [`Undo`]; for a dead owner's record only a process inside
+    /// [`crate::Runtime::with_undo`] may call it.
     pub fn free(&self) {
         self.disarm();
         self.head.owner.store(0, Ordering::Release);
@@ -195,9 +201,9 @@ impl<'a> UndoRecord<'a> {
         first.wrapping_add(index * Self::step_bytes(saved_members))
     }
 
-    /// The members whose bytes the record has saved, their offset, and the bytes of each, in an array of
-    /// `array_members`. None if the head is damaged, as any process can damage it that can write to the
-    /// segment: memory outside of the record must not be stored on members.
+    /// The members whose bytes the record has saved, their offset, and the bytes of each, in an
+    /// array of `array_members`. None if the head is damaged, as any process can damage it that can
+    /// write to the segment: memory outside of the record must not be stored on members.
     pub(crate) fn saved(&self, array_members: usize) -> Option<(MemberSet, u64, usize)> {
         let members = MemberSet::from_bits(self.head.members.load(Ordering::Relaxed));
         let (offset, bytes) = (self.head.offset.load(Ordering::Relaxed), self.head.bytes.load(Ordering::Relaxed) as usize);
@@ -206,8 +212,8 @@ impl<'a> UndoRecord<'a> {
         fits.then_some((members, offset, bytes))
     }
 
-    /// Arms the record: the caller has saved, at [`Self::place`], bytes that make `members` agree if they are
-    /// put on them. After this the caller may store to these members.
+    /// Arms the record: the caller has saved, at [`Self::place`], bytes that make `members` agree
+    /// if they are put on them. After this the caller may store to these members.
     pub(crate) fn arm_saved(&self, members: MemberSet, offset: u64, bytes: usize) {
         self.arm(SAVED, members, offset, bytes as u64);
     }
@@ -217,17 +223,18 @@ impl<'a> UndoRecord<'a> {
         self.arm(ZEROED, MemberSet::EMPTY, offset, bytes);
     }
 
-    /// Arms the record to tell that the owner holds `locks` (bit i: stripe lock i of the file) and stores
-    /// nothing under them, so that who inherits them has nothing to make good. The caller calls this after it
-    /// has taken the locks; it calls [`Self::disarm`] before its first store under them, and before it releases
-    /// them.
+    /// Arms the record to tell that the owner holds `locks` (bit i: stripe lock i of the file) and
+    /// stores nothing under them, so that who inherits them has nothing to make good. The caller
+    /// calls this after it has taken the locks; it calls [`Self::disarm`] before its first store
+    /// under them, and before it releases them.
     pub fn arm_looking(&self, locks: u64) {
         self.head.locks.store(locks, Ordering::Relaxed);
         self.arm(LOOKING, MemberSet::EMPTY, 0, 0);
     }
 
-    /// Arms the record: the caller has saved, at [`Self::place`], what `member` ought to have at `offset`, and may store it there. If the record told
-    /// that its owner only looks, it says so at every instant of what else the locks guard.
+    /// Arms the record: the caller has saved, at [`Self::place`], what `member` ought to have at
+    /// `offset`, and may store it there. If the record told that its owner only looks, it says so
+    /// at every instant of what else the locks guard.
     pub(crate) fn arm_mending(&self, member: Slot, offset: u64, bytes: usize) {
         let members = MemberSet::EMPTY.with(member);
         if self.head.armed.load(Ordering::Relaxed) != LOOKING {
@@ -249,17 +256,18 @@ impl<'a> UndoRecord<'a> {
     }
 
     fn arm(&self, what: u32, members: MemberSet, offset: u64, bytes: u64) {
-        // After a fault the record can still be armed. It is disarmed first, so that a process that dies
-        // between these stores never leaves an armed record with the kind of one change and the place of
-        // another.
+        // After a fault the record can still be armed. It is disarmed first, so that a process that
+        // dies between these stores never leaves an armed record with the kind of one change and
+        // the place of another.
         self.head.armed.store(DISARMED, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         self.head.members.store(members.bits(), Ordering::Relaxed);
         self.head.offset.store(offset, Ordering::Relaxed);
         self.head.bytes.store(bytes, Ordering::Relaxed);
         self.head.armed.store(what, Ordering::Release);
-        // Others read the record only after this thread is dead, and see all of its stores up to some
-        // instruction. So only the compiler must not move stores (to the record, or to members) over this line.
+        // Others read the record only after this thread is dead, and see all of its stores up to
+        // some instruction. So only the compiler must not move stores (to the record, or to
+        // members) over this line.
         compiler_fence(Ordering::SeqCst);
     }
 

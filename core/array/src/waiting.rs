@@ -6,11 +6,14 @@
 use sys::rustix::fs::{FlockOperation, flock};
 use sys::{OsError, OwnedFd, Result};
 
-/// How long another process may have a file of the array locked: it does so while it makes a journal, or assembles or creates the array.
+/// How long another process may have a file of the array locked: it does so while it makes a
+/// journal, or assembles or creates the array.
 pub(crate) const WAIT_SECONDS: u64 = if cfg!(test) { 1 } else { 120 };
 const REST_NS_MIN: u64 = 50_000;
 const REST_NS_MAX: u64 = 32_000_000;
-/// Who has waited long looks less often, at the price of waiting an eighth longer: of a thousand programs that start at once each would otherwise keep the one that has the lock from the processor.
+/// Who has waited long looks less often, at the price of waiting an eighth longer: of a thousand
+/// programs that start at once each would otherwise keep the one that has the lock from the
+/// processor.
 const REST_PART: u64 = 8;
 
 /// Takes the lock on a file for this open of it alone.

@@ -1,7 +1,8 @@
 //! Walking a range of a file: pieces of chunks, or stripes cut into rows.
 //!
-//! [`Pieces::new`] and [`Stripes::new`] divide once to find the first place. Each further place is found by additions: from one
-//! stripe to the next the member offset grows by a chunk, and where parity rotates, P moves down by one slot.
+//! [`Pieces::new`] and [`Stripes::new`] divide once to find the first place. Each further place is
+//! found by additions: from one stripe to the next the member offset grows by a chunk, and where
+//! parity rotates, P moves down by one slot.
 
 use layout::{Geometry, Level};
 use units::Slot;
@@ -11,8 +12,9 @@ use units::Slot;
 pub(crate) struct Stripe {
     /// The offset, in the backing file of every member, at which the chunk of this stripe begins.
     pub(crate) member_offset: u64,
-    /// The slot of the member that holds P. The next higher slots hold Q (RAID 6), then the data columns in order; slot 0 comes
-    /// after the highest slot. At levels without parity this is 0 and means nothing.
+    /// The slot of the member that holds P. The next higher slots hold Q (RAID 6), then the data
+    /// columns in order; slot 0 comes after the highest slot. At levels without parity this is 0
+    /// and means nothing.
     pub(crate) parity: Slot,
 }
 
@@ -38,8 +40,8 @@ impl Stripe {
         }
     }
 
-    /// The slot that comes `distance` slots after the one with P, counted around; `members` is the number of members, and greater
-    /// than `distance`. For levels with parity.
+    /// The slot that comes `distance` slots after the one with P, counted around; `members` is the
+    /// number of members, and greater than `distance`. For levels with parity.
     #[inline(always)]
     pub(crate) const fn slot(&self, distance: usize, members: usize) -> Slot {
         let slot = self.parity + distance;
@@ -60,7 +62,8 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The offset of the piece in the backing file of each member that holds it (several at levels with copies).
+    /// The offset of the piece in the backing file of each member that holds it (several at levels
+    /// with copies).
     #[inline(always)]
     pub(crate) const fn member_offset(&self) -> u64 {
         self.stripe.member_offset + self.within
@@ -104,7 +107,8 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-/// The part of a range that lies in one stripe: the file bytes `start..end`, counted from the start of the stripe, at least one.
+/// The part of a range that lies in one stripe: the file bytes `start..end`, counted from the start
+/// of the stripe, at least one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StripePart {
     pub(crate) stripe: Stripe,
@@ -146,8 +150,8 @@ impl Iterator for Stripes<'_> {
     }
 }
 
-/// A run of rows of a stripe, and of these the bytes in a run of data columns: the bytes `start..start + bytes` of each chunk in the
-/// data columns `first_column..end_column`.
+/// A run of rows of a stripe, and of these the bytes in a run of data columns: the bytes
+/// `start..start + bytes` of each chunk in the data columns `first_column..end_column`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rows {
     /// Offset within the chunks.
@@ -159,14 +163,16 @@ pub(crate) struct Rows {
 }
 
 impl StripePart {
-    /// Cuts the part into at most three runs of rows. In all rows of a run the part covers the same data columns.
+    /// Cuts the part into at most three runs of rows. In all rows of a run the part covers the same
+    /// data columns.
     #[inline]
     pub(crate) fn rows(&self, geometry: &Geometry) -> impl Iterator<Item = Rows> {
         let shift = geometry.chunk().shift();
         let chunk = geometry.chunk().bytes();
         let last_byte = self.end - 1;
         let (first, last) = ((self.start >> shift) as usize, (last_byte >> shift) as usize);
-        // The part covers the first column from the chunk offset `from` on, and the last column up to `to`.
+        // The part covers the first column from the chunk offset `from` on, and the last column up
+        // to `to`.
         let (from, to) = (self.start & (chunk - 1), (last_byte & (chunk - 1)) + 1);
         let rows = |start: u64, end: u64, first_column: usize, end_column: usize| Rows {
             start,

@@ -23,7 +23,8 @@ pub const NEWER_REMEDY: &str = "use the newer cxlraid, or empty the directory, a
 /// The advice about a member whose superblock is damaged.
 pub const NO_SUPERBLOCK_REMEDY: &str = "put its superblock back, or empty the directory, and 'cxlraid rebuild' makes it anew";
 
-/// Returns what an operator can do about a member that is not used for this reason. A member in sync needs nothing.
+/// Returns what an operator can do about a member that is not used for this reason. A member in
+/// sync needs nothing.
 #[must_use]
 pub const fn remedy(standing: Standing) -> &'static str {
     match standing {
@@ -51,7 +52,8 @@ pub fn newer_table(kind: TableKind, found: Version) -> String {
     format!("its {kind} has format version {found}, which needs a newer cxlraid")
 }
 
-/// Why a member with the superblock `own` is not in use by `newest`, the newest superblock of its array.
+/// Why a member with the superblock `own` is not in use by `newest`, the newest superblock of its
+/// array.
 #[must_use]
 pub fn stale(own: &Superblock, newest: &Superblock) -> &'static str {
     let believed = newest.members[own.slot];

@@ -1,15 +1,16 @@
 //! Writing stripes with parity, for levels 4, 5 and 6.
 //!
-//! The part of a write that lies in a stripe is cut into rows: the same bytes of every chunk, on which a fixed run of columns is
-//! written. For each, one of
-//! - *recompute*: the parities from the new data and what the other columns hold, in one pass that also stores the data. A
-//!   full-stripe write if there are no other columns, a reconstruct-write otherwise. Also when a written column is out: its
-//!   new content then lives in the parities only.
-//! - *update*: old data, old parities and new data give the new parities, in one pass per written column (read-modify-write).
-//!   Also when a column that is not written is out.
+//! The part of a write that lies in a stripe is cut into rows: the same bytes of every chunk, on
+//! which a fixed run of columns is written. For each, one of
+//! - *recompute*: the parities from the new data and what the other columns hold, in one pass that
+//!   also stores the data. A full-stripe write if there are no other columns, a reconstruct-write
+//!   otherwise. Also when a written column is out: its new content then lives in the parities only.
+//! - *update*: old data, old parities and new data give the new parities, in one pass per written
+//!   column (read-modify-write). Also when a column that is not written is out.
 //! - *by bytes*: recompute by way of buffers, for media that are not mapped.
 //!
-//! With all parities of a stripe out, data is written plainly. With a data chunk out, what makes a block whole is saved before it is stored to (core/array/undo.rs).
+//! With all parities of a stripe out, data is written plainly. With a data chunk out, what makes a
+//! block whole is saved before it is stored to (core/array/undo.rs).
 
 use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, Io, Stop, ZEROS};
@@ -51,7 +52,8 @@ pub(crate) unsafe fn write_stripes<M: Medium, const PARITIES: usize>(
     Ok(())
 }
 
-/// Zeroes a range of any level with chunks: whole stripes member by member (zeros have zero parity), the rest by `write`.
+/// Zeroes a range of any level with chunks: whole stripes member by member (zeros have zero
+/// parity), the rest by `write`.
 pub(crate) fn zero_stripes<M: Medium>(
     io: &Io<'_, M>,
     offset: u64,
@@ -92,7 +94,8 @@ pub(crate) struct Write<'a, 'b, 'c, M, const PARITIES: usize> {
     pub(crate) stripe: Stripe,
     pub(crate) lost: Lost,
     pub(crate) rows: Rows,
-    /// Where the stripe's first byte is or would be in the program's buffer, or in the payload of a redo record.
+    /// Where the stripe's first byte is or would be in the program's buffer, or in the payload of a
+    /// redo record.
     pub(crate) base: *const u8,
 }
 
@@ -132,21 +135,23 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         let parities = (0..PARITIES).filter(|which| self.lost.parities >> which & 1 == 0).map(|which| shape.columns + which);
         let members: MemberSet = written.chain(parities).map(|source| shape.slot(&self.stripe, source)).collect();
         if members.len() == 1 {
-            // One parity, and it alone is the column that is written: each of its bytes is old or new, whatever happens to the next.
-            // SAFETY: the caller's promise is passed on.
+            // One parity, and it alone is the column that is written: each of its bytes is old or
+            // new, whatever happens to the next. SAFETY: the caller's promise is passed on.
             return unsafe { self.store() };
         }
         for done in (0..self.rows.bytes).step_by(UndoRecord::step_bytes(members.len())) {
             let bytes = UndoRecord::step_bytes(members.len()).min(self.rows.bytes - done);
             let rows = Rows { start: self.rows.start + done as u64, bytes, ..self.rows };
-            // SAFETY: the caller's promise, for a part of the rows; a record has room for that many bytes of each member.
+            // SAFETY: the caller's promise, for a part of the rows; a record has room for that many
+            // bytes of each member.
             unsafe { Write { rows, ..*self }.store_block(undo, members)? };
         }
         Ok(())
     }
 
-    /// Stores rows that a record has room for. What it is to make of them is what costs less: what they are to be where that is computed from the new data, and
-    /// nothing need be loaded that is stored over; what they were where the parities are updated.
+    /// Stores rows that a record has room for. What it is to make of them is what costs less: what
+    /// they are to be where that is computed from the new data, and nothing need be loaded that is
+    /// stored over; what they were where the parities are updated.
     #[inline(always)]
     unsafe fn store_block(&self, undo: &UndoRecord<'_>, members: MemberSet) -> Done {
         let (io, bytes) = (self.shape.io, self.rows.bytes);
@@ -188,7 +193,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         self.rows.first_column <= column && column < self.rows.end_column
     }
 
-    /// Whether to update the parities rather than recompute them: whichever loads less, if both can.
+    /// Whether to update the parities rather than recompute them: whichever loads less, if both
+    /// can.
     #[inline(always)]
     const fn prefers_update(&self) -> bool {
         let written = self.rows.end_column - self.rows.first_column;
@@ -221,8 +227,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         for column in columns {
             let data = self.mapped(column)?;
             let new = self.source(column);
-            // SAFETY: data and parities are mapped for `bytes`, or null where they are out; the program's buffer is the
-            // caller's promise.
+            // SAFETY: data and parities are mapped for `bytes`, or null where they are out; the
+            // program's buffer is the caller's promise.
             unsafe {
                 match (p.is_null(), q.is_null()) {
                     (false, true) => kernels.update_p(data, p, new, bytes),
@@ -242,7 +248,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         if is_lost { Some(null_mut()) } else { self.mapped(source) }
     }
 
-    /// Full-stripe or reconstruct-write to where `to` has each source that is stored (null: nowhere); None, with nothing stored, if something is not mapped.
+    /// Full-stripe or reconstruct-write to where `to` has each source that is stored (null:
+    /// nowhere); None, with nothing stored, if something is not mapped.
     #[inline(always)]
     unsafe fn recompute(&self, kernels: &Kernels, to: impl Fn(usize) -> Option<*mut u8>) -> Result<Option<()>, Stop> {
         let columns = self.shape.columns;
@@ -268,8 +275,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                 datas.add(column).write(if written { place } else { null_mut() });
             }
         }
-        // SAFETY: `columns` entries are initialised, with places valid for `bytes` or null; the program's buffer is the
-        // caller's promise.
+        // SAFETY: `columns` entries are initialised, with places valid for `bytes` or null; the
+        // program's buffer is the caller's promise.
         unsafe {
             let (news, datas) = (slice::from_raw_parts_mut(news, columns), slice::from_raw_parts_mut(datas, columns));
             match reconstructed {
@@ -283,8 +290,9 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         Ok(Some(()))
     }
 
-    /// Recompute with columns that are not written. Every line of those is loaded before anything of its block is stored: if their member
-    /// fails now, data and parities are still those that give its content back.
+    /// Recompute with columns that are not written. Every line of those is loaded before anything
+    /// of its block is stored: if their member fails now, data and parities are still those that
+    /// give its content back.
     #[inline(always)]
     unsafe fn recompute_from_rest(
         &self,
@@ -298,7 +306,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
             for (column, place) in news.iter().enumerate() {
                 if !self.writes(column) {
                     for line in (0..step).step_by(CACHE_LINE_BYTES).chain([step - 1]) {
-                        // SAFETY: the place is mapped for `step` bytes; a fault leaves the guard with nothing stored in this block.
+                        // SAFETY: the place is mapped for `step` bytes; a fault leaves the guard
+                        // with nothing stored in this block.
                         unsafe { place.add(line).read_volatile() };
                     }
                 }
@@ -309,8 +318,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         }
     }
 
-    /// Recompute where `column` is out, not written, and has to be reconstructed before anything is stored. (Of RAID 6 with
-    /// another, written, column out; so it is the only one.)
+    /// Recompute where `column` is out, not written, and has to be reconstructed before anything is
+    /// stored. (Of RAID 6 with another, written, column out; so it is the only one.)
     #[inline(never)]
     unsafe fn recompute_beside(
         &self,
@@ -326,7 +335,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
             let step = BLOCK_BYTES.min(self.rows.bytes - done);
             let within = self.rows.start + done as u64;
             news[column] = old;
-            // SAFETY: `old` holds a block; the places are valid for `bytes`, of which this is a part.
+            // SAFETY: `old` holds a block; the places are valid for `bytes`, of which this is a
+            // part.
             unsafe {
                 self.shape.reconstruct(&self.stripe, &self.lost, column, within, old, step)?;
                 stripe::<PARITIES>(kernels, news, datas, parities, step);
@@ -348,8 +358,9 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         Ok(())
     }
 
-    /// Recompute by way of buffers, where not everything is mapped: first what is not written is summed up, for which all
-    /// that is out must still be as it was; then each written column is added and stored; then the parities.
+    /// Recompute by way of buffers, where not everything is mapped: first what is not written is
+    /// summed up, for which all that is out must still be as it was; then each written column is
+    /// added and stored; then the parities.
     #[inline(never)]
     unsafe fn by_bytes(&self) -> Done {
         let shape = self.shape;

@@ -1,8 +1,9 @@
-//! Members that are written mostly: slow ones, whose copies are read only where no other member in use has one
-//! (mdadm(8), --write-mostly).
+//! Members that are written mostly: slow ones, whose copies are read only where no other member in
+//! use has one (mdadm(8), --write-mostly).
 //!
-//! The superblocks say which members these are, the runtime segment tells the processes that run. All bytes are the same whichever
-//! copy is read, so nothing waits for a change to reach the processes.
+//! The superblocks say which members these are, the runtime segment tells the processes that run.
+//! All bytes are the same whichever copy is read, so nothing waits for a change to reach the
+//! processes.
 
 use crate::assemble::Array;
 use format::{MemberEntry, Superblock};
@@ -21,10 +22,12 @@ impl Array {
         self.runtime().read_last()
     }
 
-    /// Says of a member that it is written mostly, or that it is not: in the superblocks, and to all processes that use the array.
+    /// Says of a member that it is written mostly, or that it is not: in the superblocks, and to
+    /// all processes that use the array.
     ///
     /// # Errors
-    /// What the kernel says where a superblock cannot be written; `ACCESS` for a user who may not. Processes then go on as before.
+    /// What the kernel says where a superblock cannot be written; `ACCESS` for a user who may not.
+    /// Processes then go on as before.
     pub fn set_write_mostly(&self, slot: Slot, is_so: bool) -> Result<(), OsError> {
         self.before_change()?;
         let bit = MemberEntry::WRITE_MOSTLY;

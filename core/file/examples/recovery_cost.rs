@@ -1,5 +1,5 @@
-//! What the first process after a crash does before it serves the first call, for a table of a million files.
-//! `cargo run --release -p cxlraid-file --example recovery_cost [FILES]`
+//! What the first process after a crash does before it serves the first call, for a table of a
+//! million files. `cargo run --release -p cxlraid-file --example recovery_cost [FILES]`
 
 use array::{Array, Config};
 use cxlraid_file::Files;

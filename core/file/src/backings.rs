@@ -45,7 +45,8 @@ impl Record {
 
 /// The tables of all members.
 pub(crate) struct Backings {
-    /// By slot; None for a member that is missing, or was made by a program without this table and cannot be given one.
+    /// By slot; None for a member that is missing, or was made by a program without this table and
+    /// cannot be given one.
     members: Vec<Option<Backing>>,
     /// The members whose table names itself, as bits: what the others say is not believed.
     believed: AtomicU32,
@@ -65,7 +66,8 @@ impl Backings {
         Ok(Self { members, believed: AtomicU32::new(0) })
     }
 
-    /// Empties the tables of members that were copied, and those that are another member's, of an earlier use or of version 1: of the members in `among`. This process has the array alone.
+    /// Empties the tables of members that were copied, and those that are another member's, of an
+    /// earlier use or of version 1: of the members in `among`. This process has the array alone.
     pub(crate) fn renew(&self, array: &Array, among: MemberSet) {
         for (slot, table) in self.members.iter().enumerate() {
             let Some(table) = table.as_ref().filter(|_| among.contains(slot)) else { continue };
@@ -107,7 +109,8 @@ impl Backings {
         (generation == record.generation && file != 0).then_some(file)
     }
 
-    /// The inodes that have a file as their backing file by the records up to `last`. The record of an inode that was removed stays, so there may be several.
+    /// The inodes that have a file as their backing file by the records up to `last`. The record of
+    /// an inode that was removed stays, so there may be several.
     fn naming(&self, slot: Slot, file: u64, last: u64) -> impl Iterator<Item = Attribute> {
         (1..=last).filter_map(move |inode| {
             let (found, generation) = self.load(slot, inode)?;
@@ -120,7 +123,8 @@ impl Backings {
         let address = self.address(slot, number)?;
         let (mut file, mut generation, mut check) = (0, 0, 0);
         let (file_out, generation_out, check_out) = (&raw mut file, &raw mut generation, &raw mut check);
-        // SAFETY: `address` points to the 32 mapped bytes of a record, at a multiple of 32; the closure owns nothing; records change only by atomics.
+        // SAFETY: `address` points to the 32 mapped bytes of a record, at a multiple of 32; the
+        // closure owns nothing; records change only by atomics.
         unsafe {
             guard(|| {
                 *generation_out = word(address, BACKING_GENERATION_OFFSET).load(Ordering::Acquire);
@@ -165,29 +169,33 @@ impl Backings {
 /// A word of a record.
 ///
 /// # Safety
-/// `record` points to the 32 mapped bytes of a record, at a multiple of 8, which change only by atomics for as long as the word is used.
+/// `record` points to the 32 mapped bytes of a record, at a multiple of 8, which change only by
+/// atomics for as long as the word is used.
 unsafe fn word<'a>(record: *mut u8, offset: usize) -> &'a AtomicU64 {
     // SAFETY: offsets within a record are multiples of 8; the rest the caller promises.
     unsafe { AtomicU64::from_ptr(record.add(offset).cast()) }
 }
 
 impl Files {
-    /// Notes that a file that was made on a member, with this number in the member's file system, is the backing file of an inode.
+    /// Notes that a file that was made on a member, with this number in the member's file system,
+    /// is the backing file of an inode.
     pub fn note_backing(&self, slot: Slot, attribute: Attribute, file: u64) {
         if self.backings().believes(slot) {
             self.backings().store(slot, Record::of(attribute), file);
         }
     }
 
-    /// Notes that a file that was found on a member is the backing file of an inode, if nothing is known of the inode yet.
+    /// Notes that a file that was found on a member is the backing file of an inode, if nothing is
+    /// known of the inode yet.
     pub fn learn_backing(&self, slot: Slot, attribute: Attribute, file: u64) {
         if self.backings().find(slot, Record::of(attribute)).is_none() {
             self.note_backing(slot, attribute, file);
         }
     }
 
-    /// The inode whose backing file an open file of a member is, by the member's table alone: the member's file system has failed and does not give the attribute any more. What this process has mapped
-    /// of the table can still be read. The whole table is looked through.
+    /// The inode whose backing file an open file of a member is, by the member's table alone: the
+    /// member's file system has failed and does not give the attribute any more. What this process
+    /// has mapped of the table can still be read. The whole table is looked through.
     #[must_use]
     pub fn attribute_in_table(&self, slot: Slot, backing: BorrowedFd<'_>) -> Option<Attribute> {
         let file = fstat(backing).ok()?.st_ino;
@@ -198,9 +206,11 @@ impl Files {
         self.backings().naming(slot, file, last).find(|&attribute| self.state_of(attribute) == Some(InodeState::Used))
     }
 
-    /// Tells whether a member's table proves that the file with a number in the member's file system is the backing file of an inode, whatever the file's attribute says: the inode's record names
-    /// the file, and the record of no other inode in use does. File systems give numbers again, so the record of an inode whose backing file was removed by hand may name a later file. The whole
-    /// table is looked through.
+    /// Tells whether a member's table proves that the file with a number in the member's file
+    /// system is the backing file of an inode, whatever the file's attribute says: the inode's
+    /// record names the file, and the record of no other inode in use does. File systems give
+    /// numbers again, so the record of an inode whose backing file was removed by hand may name a
+    /// later file. The whole table is looked through.
     #[must_use]
     pub fn is_proven_backing(&self, slot: Slot, attribute: Attribute, file: u64) -> bool {
         if !self.backings().believes(slot) || self.backings().find(slot, Record::of(attribute)) != Some(file) {
@@ -211,8 +221,9 @@ impl Files {
         last.is_ok_and(|last| self.backings().naming(slot, file, last).filter(is_used).eq([attribute]))
     }
 
-    /// Whether a file of a member, by device and inode number, is the backing file of the inode that its attribute names; None if that is not known. `among` are the members that it
-    /// may lie on.
+    /// Whether a file of a member, by device and inode number, is the backing file of the inode
+    /// that its attribute names; None if that is not known. `among` are the members that it may lie
+    /// on.
     #[must_use]
     pub fn is_backing_of(&self, attribute: Attribute, [device, file]: [u64; 2], among: MemberSet) -> Option<bool> {
         let members = self.array().members();
@@ -220,7 +231,8 @@ impl Files {
             let is_believed = self.backings().believes(slot);
             is_believed.then(|| self.backings().find(slot, Record::of(attribute))).flatten()
         };
-        // Members may share a file system. If the device is none of theirs, as with subvolumes, any of them may name the file.
+        // Members may share a file system. If the device is none of theirs, as with subvolumes, any
+        // of them may name the file.
         let here: MemberSet = among.iter().filter(|&slot| members[slot].device == device).collect();
         let candidates = if here.is_empty() { among } else { here };
         // A member that was missing when this process started may have been on any device.

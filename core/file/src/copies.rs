@@ -32,7 +32,8 @@ impl InodeTable {
     /// Reads and checks a record. None if it is free.
     ///
     /// # Errors
-    /// `IO` if no member has a copy that can be used; `NOMEM` if this process has no address space left to look at them all.
+    /// `IO` if no member has a copy that can be used; `NOMEM` if this process has no address space
+    /// left to look at them all.
     pub fn load(&self, array: &Array, number: u64) -> Result<Option<InodeRecord>, OsError> {
         match self.load_agreed(array, number).map(|bytes| InodeRecord::decode(number, &bytes)) {
             Some(Ok(record)) => Ok(record),
@@ -79,7 +80,8 @@ impl InodeTable {
         self.judged(array, number, false).ok_or(OsError::IO)
     }
 
-    /// Maps the record of `number` on every member in use, so that whoever changes it then can store to all of them.
+    /// Maps the record of `number` on every member in use, so that whoever changes it then can
+    /// store to all of them.
     ///
     /// # Errors
     /// `NOMEM` if this process has no address space left for that, which says nothing of a member.
@@ -95,7 +97,8 @@ impl InodeTable {
         judge(number, copies.iter(), volatile_order)
     }
 
-    /// Takes members out whose table is not the one that was opened any more: somebody has overwritten it.
+    /// Takes members out whose table is not the one that was opened any more: somebody has
+    /// overwritten it.
     fn expel_replaced(&self, array: &Array) -> Result<(), OsError> {
         for slot in array.in_use().iter() {
             if !self.is_in_place(array, slot) {
@@ -127,19 +130,22 @@ impl InodeTable {
         InodeRecord::decode(number, &self.load_checked(slot, number)?).map_err(|_| OsError::IO)
     }
 
-    /// Tells whether the copies of a record on the members in use differ, or are all the same and do not fit their checks.
+    /// Tells whether the copies of a record on the members in use differ, or are all the same and
+    /// do not fit their checks.
     #[inline]
     pub(crate) fn is_odd(&self, array: &Array, number: u64) -> bool {
         self.load_agreed(array, number).is_none_or(|bytes| bad_part(number, &bytes).is_some())
     }
 
-    /// Makes the copies of all members in use the one that is right. Nobody has the file open, and nobody opens it meanwhile.
+    /// Makes the copies of all members in use the one that is right. Nobody has the file open, and
+    /// nobody opens it meanwhile.
     #[cold]
     pub(crate) fn mend(&self, array: &Array, number: u64) -> Result<(), OsError> {
         array.runtime().with_inodes(|_| self.make_equal(array, number, false))
     }
 
-    /// Gives all members in use the record that is right. The inode lock is held, or the process has the array alone.
+    /// Gives all members in use the record that is right. The inode lock is held, or the process
+    /// has the array alone.
     pub(crate) fn make_equal(&self, array: &Array, number: u64, volatile_order: bool) -> Result<(), OsError> {
         self.map_record(array, number)?;
         // Whole nowhere: left as it is, for people to look at.
@@ -151,11 +157,13 @@ impl InodeTable {
                 let same = copies.filter(|copy| InodeRecord::generation_of(copy) == record.generation);
                 same.filter(|copy| Sound::of(number, copy).notes && copy[STATE_OFFSET] != InodeState::Free.code())
             };
-            // Where a crash has torn the notes of all copies, those that were judged right stay: a note from before may be in them.
+            // Where a crash has torn the notes of all copies, those that were judged right stay: a
+            // note from before may be in them.
             if copies().next().is_some() {
                 record.resync = copies().filter_map(|copy| InodeRecord::resync_of(&copy)).reduce(Resync::union);
             }
-            // Each only says that something is to be looked at; a member that was away does not know those noted meanwhile.
+            // Each only says that something is to be looked at; a member that was away does not
+            // know those noted meanwhile.
             record.flags = copies().fold(record.flags, |flags, copy| flags | InodeRecord::flags_of(&copy));
             bytes = record.encode(number);
         }
@@ -195,7 +203,9 @@ impl InodeTable {
         }
     }
 
-    /// Makes tables of an earlier use anew from those of the other members: all records, then the header. Whoever dies in it leaves a table without a header, which takes its member out. This process has the array alone.
+    /// Makes tables of an earlier use anew from those of the other members: all records, then the
+    /// header. Whoever dies in it leaves a table without a header, which takes its member out. This
+    /// process has the array alone.
     pub(crate) fn renew(&self, array: &Array, volatile_order: bool) -> Result<(), OsError> {
         let outdated = self.outdated();
         for slot in outdated.iter().filter(|&slot| array.in_use().contains(slot)) {
@@ -238,7 +248,9 @@ impl InodeTable {
         Ok(())
     }
 
-    /// Gives the records of tables that programs of version 1 made their checks, and then the tables the header that says so. Whoever dies in it leaves it to the next. This process has the array alone.
+    /// Gives the records of tables that programs of version 1 made their checks, and then the
+    /// tables the header that says so. Whoever dies in it leaves it to the next. This process has
+    /// the array alone.
     pub(crate) fn upgrade(&self, array: &Array) -> Result<(), OsError> {
         for slot in array.in_use().iter().filter(|&slot| !self.is_checked(slot)) {
             if self.upgrade_on(array, slot).is_err() {
@@ -268,9 +280,10 @@ impl InodeTable {
     }
 }
 
-/// Whether a record that is to be made like `right` is known to be that of another file, or of none. Such a record is a free
-/// one while it is stored to. A damaged record of the same file must not be that at any moment: whoever dies in the middle
-/// would leave a whole record that says that the file is gone.
+/// Whether a record that is to be made like `right` is known to be that of another file, or of
+/// none. Such a record is a free one while it is stored to. A damaged record of the same file must
+/// not be that at any moment: whoever dies in the middle would leave a whole record that says that
+/// the file is gone.
 fn is_of_another(number: u64, present: &Record, right: &Record) -> bool {
     if present[STATE_OFFSET] == InodeState::Free.code() {
         return present[CONSTANT] != right[CONSTANT];

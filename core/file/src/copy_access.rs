@@ -59,7 +59,8 @@ pub(crate) fn give(copy: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), OsE
     }
 }
 
-/// The file's list; None if it has none beyond its mode. One that cannot be read grants its group nothing.
+/// The file's list; None if it has none beyond its mode. One that cannot be read grants its group
+/// nothing.
 fn list_of(file: BorrowedFd<'_>, mode: u32) -> Option<Vec<Entry>> {
     let mut bytes = [0u8; 4 + 8 * ENTRIES_MAX];
     // By its name, since the descriptor may only name it (O_PATH).
@@ -91,7 +92,8 @@ fn of_mode(mode: u32) -> Vec<Entry> {
     [entry(USER_OBJ, 6), entry(GROUP_OBJ, 3), entry(OTHER, 0)].to_vec()
 }
 
-/// The list of a copy that belongs to `own` (user and group), of a file with `list` that belongs to `file`.
+/// The list of a copy that belongs to `own` (user and group), of a file with `list` that belongs to
+/// `file`.
 fn given(list: &[Entry], file: (u32, u32), own: (u32, u32)) -> Vec<Entry> {
     let rights_of = |tag| list.iter().find(|entry| entry.tag == tag).map(|entry| entry.rights & READ_WRITE);
     let mask = rights_of(MASK).unwrap_or(READ_WRITE);

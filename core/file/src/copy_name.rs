@@ -25,7 +25,8 @@ impl Files {
         alloc::format!("{}-map-{name:016x}", array::runtime::segment_path(self.array().uuid()))
     }
 
-    /// Makes the file of a file's next copy, for its maker alone. The size lock and all stripe locks are held.
+    /// Makes the file of a file's next copy, for its maker alone. The size lock and all stripe
+    /// locks are held.
     pub(crate) fn make_shared_copy(&self, shared: &SharedFile) -> Result<OwnedFd, OsError> {
         // What a process left that died while it made one.
         self.remove_shared_copy(shared);
@@ -60,7 +61,8 @@ impl Files {
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && is_it(stat)? { Ok(file) } else { Err(OsError::IO) }
     }
 
-    /// Removes the newest copy's file, if it is there. Only its maker and root may (the directory is sticky): another user empties it, and leaves its name to the next who comes here.
+    /// Removes the newest copy's file, if it is there. Only its maker and root may (the directory
+    /// is sticky): another user empties it, and leaves its name to the next who comes here.
     pub(crate) fn remove_shared_copy(&self, shared: &SharedFile) {
         let name = shared.copy_name.swap(0, Ordering::AcqRel);
         if name == 0 || !matches!(unlink(self.copy_path(name).as_str()), Err(OsError::PERM | OsError::ACCESS)) {

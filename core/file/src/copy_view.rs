@@ -1,15 +1,17 @@
 //! A process' view of a file's shared copy: the copy as this process has it open and mapped.
 //!
-//! A file may get many copies one after the other while a process has it open: another copy each time that programs
-//! begin to map it. The process opens each copy when it first needs it, and lets go of the view of the copy before.
-//! Readers use a view without a lock, so a view that was replaced is freed only when no thread uses any view.
+//! A file may get many copies one after the other while a process has it open: another copy each
+//! time that programs begin to map it. The process opens each copy when it first needs it, and lets
+//! go of the view of the copy before. Readers use a view without a lock, so a view that was
+//! replaced is freed only when no thread uses any view.
 //!
 //! Invariants:
-//! - A thread is counted in `users` before it loads `current`, and until it has used the view for the last time.
-//! - A view is taken out of `current` before it is put into `replaced`. So a thread that is counted afterwards does not
-//!   find it.
-//! - Whoever frees views takes them out of `replaced` first and then looks at `users`: no thread that is counted later
-//!   can have one of them.
+//! - A thread is counted in `users` before it loads `current`, and until it has used the view for
+//!   the last time.
+//! - A view is taken out of `current` before it is put into `replaced`. So a thread that is counted
+//!   afterwards does not find it.
+//! - Whoever frees views takes them out of `replaced` first and then looks at `users`: no thread
+//!   that is counted later can have one of them.
 
 use alloc::boxed::Box;
 use core::ops::Deref;
@@ -81,7 +83,8 @@ impl CopyView {
     /// Puts a view, with those that hang on it, into `replaced`.
     fn put_aside(&self, first: *mut View) {
         let mut last = first;
-        // SAFETY: the views of this list are nobody else's to change: they are in neither `current` nor `replaced`.
+        // SAFETY: the views of this list are nobody else's to change: they are in neither `current`
+        // nor `replaced`.
         while let Some(next) = unsafe { (*last).next.as_mut() } {
             last = next;
         }
@@ -104,12 +107,14 @@ impl CopyView {
             return;
         }
         if self.users.load(SeqCst) != 0 {
-            // The last of these threads frees the views when it leaves, or the next thread that replaces a view does.
+            // The last of these threads frees the views when it leaves, or the next thread that
+            // replaces a view does.
             self.put_aside(list);
             return;
         }
         while !list.is_null() {
-            // SAFETY: made by Box::into_raw in `replace`, and no thread can reach it any more (module).
+            // SAFETY: made by Box::into_raw in `replace`, and no thread can reach it any more
+            // (module).
             let view = unsafe { Box::from_raw(list) };
             list = view.next;
         }
@@ -157,8 +162,8 @@ mod tests {
         Backing::new(file, Access::ReadWrite, PersistenceDomain::Volatile)
     }
 
-    /// The descriptor of a view and the inode it refers to: other tests of this process use descriptors with the same
-    /// numbers.
+    /// The descriptor of a view and the inode it refers to: other tests of this process use
+    /// descriptors with the same numbers.
     fn opened(view: &Backing) -> (i32, u64) {
         let fd = view.fd().as_raw_fd();
         (fd, inode_of(fd).unwrap())

@@ -85,7 +85,8 @@ impl Clone for FileRef {
 }
 
 impl FileRef {
-    /// The file once its members agree on what a crash may have left disagreeing. Who may not write to it gets it as it is.
+    /// The file once its members agree on what a crash may have left disagreeing. Who may not write
+    /// to it gets it as it is.
     #[inline]
     fn agreed(self) -> Result<Self, OsError> {
         if self.shared().resync_waits.load(Ordering::Acquire) != 0 {
@@ -104,7 +105,8 @@ impl Drop for FileRef {
     }
 }
 
-/// A file held open for a mapping of it: this process hears when something happens to it. See [`array::Runtime::begin_showing`].
+/// A file held open for a mapping of it: this process hears when something happens to it. See
+/// [`array::Runtime::begin_showing`].
 pub struct Shown(FileRef);
 
 impl Shown {
@@ -156,7 +158,8 @@ pub struct Told {
     pub size: u64,
     /// The time of the last write if the members do not know it yet, ns since 1970.
     pub modified_ns: Option<u64>,
-    /// Device and inode number by which programs know the file while anybody has it open ([`array::runtime::Anchors::identity`]). None: those of the backing file.
+    /// Device and inode number by which programs know the file while anybody has it open
+    /// ([`array::runtime::Anchors::identity`]). None: those of the backing file.
     pub identity: Option<[u64; 2]>,
 }
 
@@ -210,15 +213,17 @@ impl Parts {
 pub type BackingFds = Vec<Option<OwnedFd>>;
 
 impl Files {
-    /// The files of an array; lives as long as the process. After a crash the tables are made whole first. What the program closes is
-    /// closed at once.
+    /// The files of an array; lives as long as the process. After a crash the tables are made whole
+    /// first. What the program closes is closed at once.
     pub fn new(array: Array) -> Result<&'static Self, OsError> {
         Self::keeping_open(array, Keep::NOTHING)
     }
 
-    /// The files of an array, as by [`Self::new`]. The backing files of a file that the program closes stay open for a while.
+    /// The files of an array, as by [`Self::new`]. The backing files of a file that the program
+    /// closes stay open for a while.
     ///
-    /// While another process makes the tables whole, none is opened: one that is being made anew would be taken for a damaged one.
+    /// While another process makes the tables whole, none is opened: one that is being made anew
+    /// would be taken for a damaged one.
     pub fn keeping_open(array: Array, keep: Keep) -> Result<&'static Self, OsError> {
         let makes_whole = array.runtime().begin_recovery(Recovery::Tables);
         let parts = match Parts::open(&array, makes_whole) {
@@ -335,24 +340,27 @@ impl Files {
         Ok(attribute)
     }
 
-    /// Gives out an inode for a new file that has no name yet: a crash frees it, until [`Files::has_name`].
+    /// Gives out an inode for a new file that has no name yet: a crash frees it, until
+    /// [`Files::has_name`].
     pub fn create_nameless_inode(&self) -> Result<Attribute, OsError> {
         self.array.before_change()?;
         let (inode, generation) = self.table.create(&self.array, self.shape)?;
         Ok(Attribute { inode, generation })
     }
 
-    /// Takes an inode back whose file could not be made, or whose last name is gone while nobody has it open.
+    /// Takes an inode back whose file could not be made, or whose last name is gone while nobody
+    /// has it open.
     pub fn discard_inode(&self, attribute: Attribute) {
         self.table.free(&self.array, attribute.inode);
     }
 
-    /// Opens the file that `attribute` names. `backing` opens its backing files (for reading and writing, or only reading) and is called
-    /// only if this process does not have the file open already in the way needed.
+    /// Opens the file that `attribute` names. `backing` opens its backing files (for reading and
+    /// writing, or only reading) and is called only if this process does not have the file open
+    /// already in the way needed.
     ///
     /// # Errors
-    /// `IO` if the inode table does not know the file (a backing file from another array, or damage), `NFILE` if too many files are open,
-    /// and what `backing` gives.
+    /// `IO` if the inode table does not know the file (a backing file from another array, or
+    /// damage), `NFILE` if too many files are open, and what `backing` gives.
     pub fn open(
         &'static self,
         attribute: Attribute,
@@ -362,8 +370,8 @@ impl Files {
         self.open_unasked(attribute, for_writing, backing)?.agreed()
     }
 
-    /// Opens a file as [`Self::open`], but leaves whatever waits to be made good in it as it is, also if the process
-    /// may write to it. For a scrub, which looks at the file first.
+    /// Opens a file as [`Self::open`], but leaves whatever waits to be made good in it as it is,
+    /// also if the process may write to it. For a scrub, which looks at the file first.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -415,7 +423,8 @@ impl Files {
             let backing = self.take_backing(fds, access)?;
             let writable = access == Access::ReadWrite;
             if let Some(opened) = open.get_mut(&key) {
-                // Open for reading only until now: descriptors from now on use one that can also write.
+                // Open for reading only until now: descriptors from now on use one that can also
+                // write.
                 let record = self.record(attribute)?;
                 let (number, entry) = (attribute.inode, opened.inode.entry);
                 opened.inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable, opened_in));
@@ -445,7 +454,8 @@ impl Files {
             .collect()
     }
 
-    /// The file with this key, if it is open here and nobody is opening or closing files. For who may not wait for that.
+    /// The file with this key, if it is open here and nobody is opening or closing files. For who
+    /// may not wait for that.
     pub(crate) fn open_if_free(&self, key: u64) -> Option<Arc<Inode>> {
         self.held.try_lock()?.open.get(&key).map(|opened| opened.inode.clone())
     }
@@ -468,8 +478,9 @@ impl Files {
         }
     }
 
-    /// Enters a file with backing files that this process has just opened. None if a member has joined since they were opened: they must be
-    /// opened anew, on that member too. The open-files lock is held, so no member joins meanwhile.
+    /// Enters a file with backing files that this process has just opened. None if a member has
+    /// joined since they were opened: they must be opened anew, on that member too. The open-files
+    /// lock is held, so no member joins meanwhile.
     fn enter(
         &'static self,
         attribute: Attribute,
@@ -489,7 +500,8 @@ impl Files {
         }
         let mut record = record;
         if entry.first && self.table.is_odd(&self.array, attribute.inode) {
-            // Nobody else has it open, so this is no change under way. What cannot be mended now stays as it is.
+            // Nobody else has it open, so this is no change under way. What cannot be mended now
+            // stays as it is.
             let _ = self.table.mend(&self.array, attribute.inode);
             // Some copy may have noted what another had not.
             record = self.record(attribute).unwrap_or(record);
@@ -501,7 +513,8 @@ impl Files {
         }
         if entry.first {
             let shared = runtime.file(entry);
-            // Of an empty file, as every new one is, what there may be is not counted upon: asking costs a system call per member.
+            // Of an empty file, as every new one is, what there may be is not counted upon: asking
+            // costs a system call per member.
             let bytes = || inode.in_use().filter(|_| record.size != 0).filter_map(|(_, backing)| backing.bytes().ok());
             let (present, longest) = bytes()
                 .fold(None, |range: Option<(u64, u64)>, bytes| {
@@ -509,7 +522,8 @@ impl Files {
                 })
                 .unwrap_or_default();
             shared.allocated_end.store(present, Ordering::Relaxed);
-            // Nobody but its users makes a backing file longer than its data: what somebody else has put behind them must not be shown when the file grows.
+            // Nobody but its users makes a backing file longer than its data: what somebody else
+            // has put behind them must not be shown when the file grows.
             let is_long = longest > record.geometry().member_bytes(record.size);
             let flags = record.flags | if is_long { format::FLAG_SLACK } else { 0 };
             shared.flags.store(flags, Ordering::Relaxed);
@@ -534,8 +548,9 @@ impl Files {
         Ok(Some(Arc::new(inode)))
     }
 
-    /// Enters a file whose backing files were kept at `place`; false if it must be opened anew: the table does not know it any more,
-    /// something of it waits to be made good, or somebody has cut a backing file. The open-files lock is held.
+    /// Enters a file whose backing files were kept at `place`; false if it must be opened anew: the
+    /// table does not know it any more, something of it waits to be made good, or somebody has cut
+    /// a backing file. The open-files lock is held.
     fn enter_again(&self, attribute: Attribute, place: usize, inode: &Inode) -> bool {
         let runtime = self.array.runtime();
         let whole =
@@ -552,7 +567,8 @@ impl Files {
             || entry.first && !whole(&record)
             || inode.is_short(if entry.first { record.size } else { inode.size() })
         {
-            // In another place: it was not counted, and its own was given to another file. Cut by hand: a load from the rest of its last page would give zeros.
+            // In another place: it was not counted, and its own was given to another file. Cut by
+            // hand: a load from the rest of its last page would give zeros.
             runtime.leave_file(entry);
             return false;
         }
@@ -592,7 +608,8 @@ impl Files {
                 } else {
                     let shared = inode.shared();
                     if shared.tail_unfinished.load(Ordering::Relaxed) != 0 || shared.size_lock.owner().is_some() {
-                        // Repairs it (who has the lock died with it); what fails is noted and done by the next one to open the file.
+                        // Repairs it (who has the lock died with it); what fails is noted and done
+                        // by the next one to open the file.
                         let _ = inode.with_size_locked(|_| Ok(()));
                     }
                     inode.trim(is_present);
@@ -604,9 +621,10 @@ impl Files {
         });
     }
 
-    /// Notes that a file has no name (any more), and which kind of none: it is freed now, or by the last process to close it. `cut` gives back
-    /// the space of a file that nobody has open but others keep ready, and tells whether it could. If the inode table knows the number for another generation's it is another file's, and
-    /// stays.
+    /// Notes that a file has no name (any more), and which kind of none: it is freed now, or by the
+    /// last process to close it. `cut` gives back the space of a file that nobody has open but
+    /// others keep ready, and tells whether it could. If the inode table knows the number for
+    /// another generation's it is another file's, and stays.
     pub fn unlinked(&self, attribute: Attribute, name: Name, cut: impl FnOnce() -> bool) {
         let runtime = self.array.runtime();
         runtime.with_open_files(|_| match self.shared_if_open(attribute) {
@@ -627,7 +645,8 @@ impl Files {
         });
     }
 
-    /// Notes that a file that had no name has one now (O_TMPFILE and linkat). The caller has it open.
+    /// Notes that a file that had no name has one now (O_TMPFILE and linkat). The caller has it
+    /// open.
     pub fn linked(&self, attribute: Attribute) {
         self.array.runtime().with_open_files(|_| {
             if let Some(shared) = self.shared_if_open(attribute) {
@@ -694,8 +713,8 @@ impl Files {
         }
     }
 
-    /// Runs the system call that forks, so that the child finds all of this process' open files its own. `fork` returns what the kernel
-    /// returned: in the child 0.
+    /// Runs the system call that forks, so that the child finds all of this process' open files its
+    /// own. `fork` returns what the kernel returned: in the child 0.
     pub fn around_fork(&self, fork: impl FnOnce() -> isize) -> isize {
         let runtime = self.array.runtime();
         let Held { open, idle } = &mut *self.held.lock();
@@ -710,8 +729,9 @@ impl Files {
             return result;
         }
         if result == 0 && !runtime.all_begun().is_empty() {
-            // Before the child looks at anything: a member may have joined that its parent does not reach, which may be gone by now. And
-            // while it is attached, a member that it does not reach does not join.
+            // Before the child looks at anything: a member may have joined that its parent does not
+            // reach, which may be gone by now. And while it is attached, a member that it does not
+            // reach does not join.
             let _ = runtime.me();
         }
         for opened in open.values() {
@@ -739,8 +759,9 @@ impl Files {
         }
     }
 
-    /// Gives files what closing them would, but keeps them open: the process is about to execute another program, which may close them
-    /// unseen. Files that other processes have open too are theirs to care for.
+    /// Gives files what closing them would, but keeps them open: the process is about to execute
+    /// another program, which may close them unseen. Files that other processes have open too are
+    /// theirs to care for.
     pub fn settle(&self) {
         let Held { open, .. } = &mut *self.held.lock();
         for inode in open.values().map(|opened| &opened.inode) {
@@ -751,14 +772,16 @@ impl Files {
         }
     }
 
-    /// What a process does as its last act while other threads of it may still be writing: it goes on to hold what it holds, until the kernel has
-    /// ended these threads, too, and others find it dead.
+    /// What a process does as its last act while other threads of it may still be writing: it goes
+    /// on to hold what it holds, until the kernel has ended these threads, too, and others find it
+    /// dead.
     pub fn leave_to_others(&self) {
         self.for_each_open(|inode| _ = inode.flush_times());
     }
 
     /// Closes everything this process has open, as its last act. No other thread of it runs.
-    /// `may_end_use`: the kernel does not end the process for a system call that it has not made before.
+    /// `may_end_use`: the kernel does not end the process for a system call that it has not made
+    /// before.
     pub fn leave(&self, may_end_use: bool) {
         let runtime = self.array.runtime();
         let Held { open, .. } = &mut *self.held.lock();

@@ -56,8 +56,9 @@ impl Files {
 }
 
 impl Inode {
-    /// Makes a change that may need a lane of the journal; once more if there was none and one has come free. A change that is refused for that has done
-    /// nothing that doing it again would not do.
+    /// Makes a change that may need a lane of the journal; once more if there was none and one has
+    /// come free. A change that is refused for that has done nothing that doing it again would not
+    /// do.
     #[inline]
     pub(crate) fn with_lanes<T>(&self, mut change: impl FnMut() -> Result<T, OsError>) -> Result<T, OsError> {
         match change() {

@@ -1,8 +1,9 @@
 //! Holes on a tmpfs without free space.
 //!
-//! tmpfs gives a page to a hole as soon as a mapping only loads from it, and raises SIGBUS where it has none left. Of a file that is known to have holes they are
-//! not loaded from (`dax`'s `holes`); this is about the others. That member has not failed: what a load cannot get, read(2) does, which takes no page for a hole; and
-//! what would have to be stored is refused with ENOSPC.
+//! tmpfs gives a page to a hole as soon as a mapping only loads from it, and raises SIGBUS where it
+//! has none left. Of a file that is known to have holes they are not loaded from (`dax`'s `holes`);
+//! this is about the others. That member has not failed: what a load cannot get, read(2) does,
+//! which takes no page for a hole; and what would have to be stored is refused with ENOSPC.
 
 use crate::Inode;
 use array::IoFault;
@@ -16,7 +17,8 @@ const PREAD64: usize = 17;
 const FREE_BYTES_MIN: u64 = 2 << 20;
 
 impl Inode {
-    /// Whether a load from a member, or a store to it, may have failed only because its tmpfs has no space.
+    /// Whether a load from a member, or a store to it, may have failed only because its tmpfs has
+    /// no space.
     #[cold]
     pub(crate) fn is_full(&self, slot: Slot) -> bool {
         let Some(backing) = self.backing.get(slot).and_then(Option::as_ref) else { return false };
@@ -24,7 +26,8 @@ impl Inode {
             && fstatfs(backing.fd()).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_bsize as u64) < FREE_BYTES_MIN)
     }
 
-    /// Reads from members in use by system calls. What is on a member that is out is computed from the others as ever.
+    /// Reads from members in use by system calls. What is on a member that is out is computed from
+    /// the others as ever.
     ///
     /// # Safety
     /// As for [`Inode::read_at`].
@@ -51,7 +54,8 @@ impl Inode {
                 Err(OsError::FAULT) => return Err(IoFault::BadAddress),
                 // The file's owner has made the backing file shorter.
                 Ok(_) if self.leave_out_if_cut(slot).map_err(IoFault::Os)? => {}
-                // The backing file is too short, or its file system has failed: the rest is read without this member.
+                // The backing file is too short, or its file system has failed: the rest is read
+                // without this member.
                 Ok(_) => self.files.array().fail_member(slot).map_err(IoFault::Os)?,
                 Err(error) => self.files.array().after_call(slot, Err(error)).map_err(IoFault::Os)?,
             }

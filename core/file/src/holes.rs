@@ -34,7 +34,8 @@ impl Inode {
         }
     }
 
-    /// The first byte at or after `offset` that some member has data of, or a byte before it in its stripe; None if none has any.
+    /// The first byte at or after `offset` that some member has data of, or a byte before it in its
+    /// stripe; None if none has any.
     pub(crate) fn data_from(&self, offset: u64) -> Result<Option<u64>, OsError> {
         let stripe = self.geometry.stripe_of(offset);
         let from = if self.is_mirror() { offset } else { self.geometry.member_offset(stripe) };
@@ -84,7 +85,8 @@ impl Inode {
         Ok(None)
     }
 
-    /// Calls `found` with each part of a range of the backing files that is allocated on a member in use, and whether it is so on all of them.
+    /// Calls `found` with each part of a range of the backing files that is allocated on a member
+    /// in use, and whether it is so on all of them.
     pub(crate) fn each_there(
         &self,
         range: Range<u64>,
@@ -119,7 +121,8 @@ impl Inode {
     }
 }
 
-/// None behind the end of a backing file, or of its data. Nobody uses the position of these descriptors.
+/// None behind the end of a backing file, or of its data. Nobody uses the position of these
+/// descriptors.
 pub(crate) fn seek_member(fd: BorrowedFd<'_>, to: SeekFrom) -> Result<Option<u64>, OsError> {
     match seek(fd, to) {
         Ok(found) => Ok(Some(found)),

@@ -34,8 +34,8 @@ use sys::AsRawFd;
 pub struct Keep {
     /// How many files at most; more than [`IDLE_COUNT`] are not kept.
     pub count: usize,
-    /// Whether the calling thread may keep and take: its descriptors are those of the process that [`Files`] belongs to. Called
-    /// without locks.
+    /// Whether the calling thread may keep and take: its descriptors are those of the process that
+    /// [`Files`] belongs to. Called without locks.
     pub allowed: fn() -> bool,
 }
 
@@ -95,7 +95,8 @@ impl Files {
         })
     }
 
-    /// Keeps a file that this process has just given back, if it still may. The open-files lock is held.
+    /// Keeps a file that this process has just given back, if it still may. The open-files lock is
+    /// held.
     pub(crate) fn keep(&self, idle: &mut Idle, place: usize, inode: &Arc<Inode>) {
         if inode.may_stay() && self.array().runtime().begin_idle(place, inode.entry) {
             idle.close_count += 1;
@@ -105,7 +106,8 @@ impl Files {
         }
     }
 
-    /// What is kept of a file, if it is as good as opened anew. It stays counted as kept at the place returned.
+    /// What is kept of a file, if it is as good as opened anew. It stays counted as kept at the
+    /// place returned.
     pub(crate) fn take(&self, idle: &mut Idle, key: u64) -> Option<(usize, Arc<Inode>)> {
         self.follow_recalls(idle);
         let place = idle.place_of(key)?;
@@ -139,7 +141,8 @@ impl Files {
         }
     }
 
-    /// Closes everything that is kept: descriptors are short, or files become programs. Returns whether there was anything.
+    /// Closes everything that is kept: descriptors are short, or files become programs. Returns
+    /// whether there was anything.
     pub fn discard_idle(&self) -> bool {
         if self.keeping().count == 0 || !(self.keeping().allowed)() {
             return false;
@@ -150,8 +153,9 @@ impl Files {
         any
     }
 
-    /// Closes everything that is kept, and what the program closes from now on is closed at once: the process is about to change its rights, and what is open by its
-    /// former ones is not to outlive the program's own descriptors.
+    /// Closes everything that is kept, and what the program closes from now on is closed at once:
+    /// the process is about to change its rights, and what is open by its former ones is not to
+    /// outlive the program's own descriptors.
     pub fn end_keeping_ready(&self) {
         self.keeps_nothing().store(true, Ordering::SeqCst);
         self.discard_idle();
@@ -185,7 +189,8 @@ impl Inode {
         self.may_stay.store(may, Ordering::Relaxed);
     }
 
-    /// Whether it may be kept: it was so said, nothing is left to be done, and its descriptors are out of the program's way.
+    /// Whether it may be kept: it was so said, nothing is left to be done, and its descriptors are
+    /// out of the program's way.
     fn may_stay(&self) -> bool {
         let (shared, base) = (self.shared(), sys::high_fd::base());
         let words = [&shared.unlinked, &shared.tail_unfinished, &shared.resync_waits];
@@ -195,7 +200,8 @@ impl Inode {
         keeps && self.may_stay.load(Ordering::Relaxed) && self.writable && whole && self.is_current() && out_of_the_way()
     }
 
-    /// Whether members, directories and symlinks are as they were when the backing files were opened.
+    /// Whether members, directories and symlinks are as they were when the backing files were
+    /// opened.
     fn is_current(&self) -> bool {
         let runtime = self.files.array().runtime();
         self.opened_in.is_some() && self.opened_in == runtime.epochs()

@@ -40,12 +40,13 @@ pub struct Inode {
     pub(crate) copy_view: CopyView,
     /// Whether this process has asked for locks of its own (fcntl(2) F_SETLK) on the file.
     pub(crate) has_process_locks: AtomicBool,
-    /// The pending time of the last write (see [`pending`]) when the kernel last heard of a read by this process; a number that is none before that.
+    /// The pending time of the last write (see [`pending`]) when the kernel last heard of a read by
+    /// this process; a number that is none before that.
     pub(crate) access_heard: AtomicU64,
 }
 
-/// What tells one file from every other that ever had its number, in one word: also the key in the runtime segment.
-/// Never 0.
+/// What tells one file from every other that ever had its number, in one word: also the key in the
+/// runtime segment. Never 0.
 #[must_use]
 pub fn key(number: u64, generation: u64) -> u64 {
     number << 24 | generation & 0xff_ffff
@@ -66,7 +67,8 @@ const fn pending(ns: u64) -> u64 {
     ns & !TOLD
 }
 
-/// The time of the last write that the members do not know yet, ns since 1970; from now on it stays as it is.
+/// The time of the last write that the members do not know yet, ns since 1970; from now on it stays
+/// as it is.
 pub(crate) fn tell_pending(shared: &SharedFile) -> Option<u64> {
     let modified_ns = shared.modified_ns.load(Ordering::Acquire);
     if modified_ns == 0 {
@@ -83,7 +85,8 @@ pub(crate) fn tell_pending(shared: &SharedFile) -> Option<u64> {
 pub(crate) struct Modification(Cell<Option<Timespec>>);
 
 impl Modification {
-    /// None for the present: what the kernel takes for it at the first backing file the others get, too.
+    /// None for the present: what the kernel takes for it at the first backing file the others get,
+    /// too.
     pub(crate) const fn new(time: Option<Timespec>) -> Self {
         Self(Cell::new(time))
     }
@@ -105,15 +108,16 @@ impl Modification {
 }
 
 impl Inode {
-    /// Whether the kernel has to hear that this process reads the file: it has not yet since the file was opened, or last written.
+    /// Whether the kernel has to hear that this process reads the file: it has not yet since the
+    /// file was opened, or last written.
     #[inline]
     #[must_use]
     pub fn access_is_unheard(&self) -> bool {
         pending(self.shared().modified_ns.load(Ordering::Relaxed)) != self.access_heard.load(Ordering::Relaxed)
     }
 
-    /// Notes what a member says of the file's times, in ns since 1970. Where both are one, a little later than the last write, that write has let the backing file grow: then this is
-    /// its time.
+    /// Notes what a member says of the file's times, in ns since 1970. Where both are one, a little
+    /// later than the last write, that write has let the backing file grow: then this is its time.
     pub fn note_times(&self, modified_ns: u64, changed_ns: u64) {
         let word = &self.shared().modified_ns;
         let known = word.load(Ordering::Acquire);
@@ -211,8 +215,9 @@ impl Inode {
         &self.shared().status_changes
     }
 
-    /// The members whose backing files cannot be used: out of use, not open here, cut by the file's owner, or joined while the file was
-    /// open. What is out of use for all is asked for first: a member that joins is left out of the open files before it comes into use.
+    /// The members whose backing files cannot be used: out of use, not open here, cut by the file's
+    /// owner, or joined while the file was open. What is out of use for all is asked for first: a
+    /// member that joins is left out of the open files before it comes into use.
     #[inline]
     pub(crate) fn out(&self) -> MemberSet {
         self.files.array().runtime().out().union(self.absent).union(self.left_out())
@@ -227,7 +232,8 @@ impl Inode {
         Striper { geometry, members: &self.backing, out, turn: self.number, read_last, kernels, undo: None, by_calls: false }
     }
 
-    /// Sees to it that loads take no space for holes: a user who may only read could fill the members.
+    /// Sees to it that loads take no space for holes: a user who may only read could fill the
+    /// members.
     #[inline(never)]
     fn mind_holes(&self) {
         if !self.minds_holes.load(Ordering::Relaxed) {
@@ -244,8 +250,9 @@ impl Inode {
         self.files.array().in_order(members).filter_map(|slot| self.backing[slot].as_ref().map(|backing| (slot, backing)))
     }
 
-    /// The members that are in use for this file and of which this process does not have its backing file: they joined before the
-    /// process entered the file, and after it opened the backing files.
+    /// The members that are in use for this file and of which this process does not have its
+    /// backing file: they joined before the process entered the file, and after it opened the
+    /// backing files.
     #[inline]
     pub(crate) fn missed(&self) -> MemberSet {
         if self.absent.is_empty() {
@@ -262,17 +269,20 @@ impl Inode {
         self.in_use().filter_map(|(_, backing)| sys::rustix::fs::fstat(backing.fd()).ok()).map(|stat| stat.st_blocks as u64).sum()
     }
 
-    /// Notes that the file was written now; the members' mtime follows at the latest when the last process closes it.
+    /// Notes that the file was written now; the members' mtime follows at the latest when the last
+    /// process closes it.
     #[inline]
     pub(crate) fn touch(&self) {
-        // The clock moves every few milliseconds; storing the same again would take the line from every other thread.
+        // The clock moves every few milliseconds; storing the same again would take the line from
+        // every other thread.
         let (modified_ns, now_ns) = (&self.shared().modified_ns, pending(sys::clock::realtime_coarse_ns()));
         if pending(modified_ns.load(Ordering::Relaxed)) != now_ns {
             modified_ns.store(now_ns, Ordering::Relaxed);
         }
     }
 
-    /// Gives the members the time of the last write. Returns whether that is the present: a time that nobody was told, and that the kernel's clock has hardly moved on from, is the kernel's
+    /// Gives the members the time of the last write. Returns whether that is the present: a time
+    /// that nobody was told, and that the kernel's clock has hardly moved on from, is the kernel's
     /// own time of the call, so that ctime is the same, as after a write by the kernel.
     pub fn flush_times(&self) -> bool {
         let modified_ns = self.shared().modified_ns.swap(0, Ordering::AcqRel);
@@ -307,8 +317,9 @@ impl Inode {
         self.shared().modified_ns.store(0, Ordering::Release);
     }
 
-    /// Makes data, size and times durable, as far as the members can (fsync(2)). Bytes stored by way of MAP_SYNC are durable already; that
-    /// the backing file exists, how long it is and its attributes are in each member's journal, which only a system call commits.
+    /// Makes data, size and times durable, as far as the members can (fsync(2)). Bytes stored by
+    /// way of MAP_SYNC are durable already; that the backing file exists, how long it is and its
+    /// attributes are in each member's journal, which only a system call commits.
     pub fn sync(&self) -> Result<(), OsError> {
         self.flush_times();
         self.settle_dead();

@@ -1,13 +1,15 @@
-//! A member comes into use while programs run, from the side of files: notes of the bytes that it lacks, its inode records,
-//! and the files that are open, which go on without it (`array::SharedFile::without`).
+//! A member comes into use while programs run, from the side of files: notes of the bytes that it
+//! lacks, its inode records, and the files that are open, which go on without it
+//! (`array::SharedFile::without`).
 //!
 //! Invariants:
-//! - an open file says that it goes on without the member before its bytes on the member are noted as lost: whoever makes the
-//!   file agree from then on leaves that note;
-//! - from the beginning of the join on, every change of an inode record is stored on the member too (`table`), and each
-//!   record is copied after that: no change is missed;
+//! - an open file says that it goes on without the member before its bytes on the member are noted
+//!   as lost: whoever makes the file agree from then on leaves that note;
+//! - from the beginning of the join on, every change of an inode record is stored on the member too
+//!   (`table`), and each record is copied after that: no change is missed;
 //! - the member comes into use when all that it holds is durable;
-//! - marks of changed files are read once more when it is in use ([`Files::note_late_marks`]): from then on nobody changes a file without it.
+//! - marks of changed files are read once more when it is in use ([`Files::note_late_marks`]): from
+//!   then on nobody changes a file without it.
 
 use crate::files::Files;
 use crate::inode::number_of;
@@ -29,8 +31,8 @@ use units::{MemberSet, Slot};
 pub enum Refusal {
     /// Processes, by pid, that started before the member was begun, or cannot open it.
     Unreached(Vec<u32>),
-    /// A process has a file open that was made without a name, or could not be kept when it lost its last one: no path leads to
-    /// it on the other members.
+    /// A process has a file open that was made without a name, or could not be kept when it lost
+    /// its last one: no path leads to it on the other members.
     Nameless,
     /// A process holds a lock of the array for long, or has taken the member out.
     Busy,
@@ -52,13 +54,16 @@ const SIZE_LOCK_STEPS: u32 = 20_000;
 const COPY_COUNT: u64 = 256;
 
 impl Files {
-    /// Brings a member into use that is out, was begun while programs ran, and has all names of the others. Its bytes of every file are noted as lost, and
-    /// its table of inodes becomes the others'. Files that are open go on without it.
+    /// Brings a member into use that is out, was begun while programs ran, and has all names of the
+    /// others. Its bytes of every file are noted as lost, and its table of inodes becomes the
+    /// others'. Files that are open go on without it.
     ///
     /// A member that comes back keeps the files in `kept` of which no byte changed.
     ///
-    /// The caller has the namespace lock, so no file is made meanwhile, and keeps others from attaching. Programs read and write meanwhile; opening and closing
-    /// files waits. If this process dies in here, the member is out as before, or in use like any member that is being rebuilt.
+    /// The caller has the namespace lock, so no file is made meanwhile, and keeps others from
+    /// attaching. Programs read and write meanwhile; opening and closing files waits. If this
+    /// process dies in here, the member is out as before, or in use like any member that is being
+    /// rebuilt.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -106,7 +111,8 @@ impl Files {
         if !unreached.is_empty() {
             return Err(Refusal::Unreached(unreached));
         }
-        // Before the notes: who makes an open file agree from now on leaves the note of this member.
+        // Before the notes: who makes an open file agree from now on leaves the note of this
+        // member.
         let mut open = Vec::new();
         for (key, shared) in runtime.open_files() {
             shared.without.fetch_or(one.bits(), Ordering::SeqCst);
@@ -115,7 +121,8 @@ impl Files {
         for &(number, _) in &open {
             table.add_resync(array, number, Resync { lost: one, ..NO_BYTES });
         }
-        // Nobody has another file open, so nobody marks one now; who died in the middle of a change is named by a lane.
+        // Nobody has another file open, so nobody marks one now; who died in the middle of a change
+        // is named by a lane.
         if kept.is_some() {
             array.mark_under_way(MemberSet::EMPTY);
         }
@@ -136,7 +143,8 @@ impl Files {
                 runtime.with_inodes(|_| batch.into_iter().try_for_each(|number| self.copy_record(reference, slot, number)))?;
             }
         }
-        // Sizes change under the size lock alone. Who had that of a file when the member began to join did not store to it.
+        // Sizes change under the size lock alone. Who had that of a file when the member began to
+        // join did not store to it.
         for (number, shared) in open {
             self.with_size_lock_soon(shared, || runtime.with_inodes(|_| self.copy_record(reference, slot, number)))?;
         }
@@ -160,8 +168,8 @@ impl Files {
         Ok(joined?)
     }
 
-    /// Notes the bytes of files as lost, durably, that were marked since `marks` were read, or of which a change is under way: a member that keeps `files` has come into
-    /// use.
+    /// Notes the bytes of files as lost, durably, that were marked since `marks` were read, or of
+    /// which a change is under way: a member that keeps `files` has come into use.
     fn note_late_marks(&self, slot: Slot, files: &KeptFiles, marks: &Marks) -> Result<(), OsError> {
         let array = self.array();
         array.mark_under_way(MemberSet::EMPTY);
@@ -175,14 +183,16 @@ impl Files {
         self.table().persist_all(array)
     }
 
-    /// Gives a member another one's copy of a record, or the one that is right. The inode lock is held.
+    /// Gives a member another one's copy of a record, or the one that is right. The inode lock is
+    /// held.
     fn copy_record(&self, reference: Slot, slot: Slot, number: u64) -> Result<(), OsError> {
         // Where no member has the record whole the new one gets what the reference has.
         let right = self.table().load_right(self.array(), number).or_else(|_| self.table().load_bytes(reference, number))?;
         self.table().store_bytes(slot, number, &right)
     }
 
-    /// Runs `act` with the size lock of an open file held. A process that holds it for long, because somebody has stopped it, is not waited for: others would wait as well.
+    /// Runs `act` with the size lock of an open file held. A process that holds it for long,
+    /// because somebody has stopped it, is not waited for: others would wait as well.
     fn with_size_lock_soon(&self, shared: &SharedFile, act: impl FnOnce() -> Result<(), OsError>) -> Result<(), Refusal> {
         let runtime = self.array().runtime();
         for _ in 0..SIZE_LOCK_STEPS {
@@ -202,7 +212,8 @@ impl Files {
         Err(Refusal::Busy)
     }
 
-    /// Gives the table of a member that is out the length of the others', and space for every record of theirs.
+    /// Gives the table of a member that is out the length of the others', and space for every
+    /// record of theirs.
     fn make_room_on(&self, slot: Slot) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
         let own = table.member(slot).ok_or(OsError::NODEV)?;

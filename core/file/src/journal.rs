@@ -33,7 +33,8 @@ use units::{MemberSet, Slot};
 /// The array's journal as this process has it open.
 pub(crate) struct FileJournal {
     lanes: Journal<Backing>,
-    /// Whether its pages, or those of a member, are written back in an order of the kernel's: after a crash it is not believed.
+    /// Whether its pages, or those of a member, are written back in an order of the kernel's: after
+    /// a crash it is not believed.
     volatile_order: bool,
 }
 
@@ -44,7 +45,8 @@ pub(crate) enum After {
     FileEnds,
     /// A larger change that has announced it and sees to the size.
     NothingElse,
-    /// A larger change that has announced the range and sees to the size. Whole stripes become a hole.
+    /// A larger change that has announced the range and sees to the size. Whole stripes become a
+    /// hole.
     Hole,
 }
 
@@ -143,8 +145,9 @@ impl Files {
         (0..lanes.map_or(0, |lanes| lanes.lane_count())).filter(is_looked_at).filter_map(record)
     }
 
-    /// The size that a file which nobody has open will have once it is opened and what the journal has of it is replayed; `size` is what the inode
-    /// table says. (Who had it open died, or the machine crashed: a lane of a process that lives has no record of it.)
+    /// The size that a file which nobody has open will have once it is opened and what the journal
+    /// has of it is replayed; `size` is what the inode table says. (Who had it open died, or the
+    /// machine crashed: a lane of a process that lives has no record of it.)
     pub(crate) fn size_to_be(&self, attribute: Attribute, size: u64) -> u64 {
         let grows = |record: &JournalRecord| record.grows && record.is_of(attribute.inode, attribute.generation);
         self.pending(|word| word != 0).filter(grows).map(|record| record.end()).fold(size, u64::max)
@@ -155,8 +158,9 @@ impl Files {
         self.journal().map_or(Ok(()), |journal| self.reclaim_lanes(journal, None).map(|_| ()))
     }
 
-    /// Gives up what waits in the journal: redundancy of it is to follow the data as that is; of every file's, if the journal is `lost`. The caller is alone, has no file open,
-    /// and makes a new journal next. Returns how many records were given up, as far as that can be told.
+    /// Gives up what waits in the journal: redundancy of it is to follow the data as that is; of
+    /// every file's, if the journal is `lost`. The caller is alone, has no file open, and makes a
+    /// new journal next. Returns how many records were given up, as far as that can be told.
     pub fn give_up_journal(&self, lost: bool) -> Result<usize, OsError> {
         let (array, waiting) = (self.array(), self.waiting_records());
         for record in &waiting {
@@ -172,7 +176,8 @@ impl Files {
         Ok(waiting.len())
     }
 
-    /// After a crash or deaths, alone: lanes whose record is not settled are kept for the first open of its file.
+    /// After a crash or deaths, alone: lanes whose record is not settled are kept for the first
+    /// open of its file.
     pub(crate) fn recover_journal(&self) -> Result<(), OsError> {
         let Some(journal) = self.journal() else { return Ok(()) };
         let (array, lanes) = (self.array(), &journal.lanes);
@@ -220,8 +225,9 @@ impl Files {
         }
     }
 
-    /// Finds whose memory failed when a lane was used. A member goes out; a journal elsewhere is given up until the operator says what is to be done. Ok if the lane can be
-    /// used on what is left.
+    /// Finds whose memory failed when a lane was used. A member goes out; a journal elsewhere is
+    /// given up until the operator says what is to be done. Ok if the lane can be used on what is
+    /// left.
     #[cold]
     fn lane_failed(&self, journal: &FileJournal, lane: usize, payload_bytes: usize) -> Result<(), OsError> {
         let array = self.array();
@@ -258,10 +264,12 @@ impl Files {
         }
     }
 
-    /// Frees lanes whose records wait for files that are gone, and replays those of `inode` and, as far as that does not take waiting, of other files that are open here.
-    /// Returns whether there were any.
+    /// Frees lanes whose records wait for files that are gone, and replays those of `inode` and, as
+    /// far as that does not take waiting, of other files that are open here. Returns whether there
+    /// were any.
     ///
-    /// The stripe locks of such a record are not needed: the dead have them, or somebody who inherited them and has to come by here first.
+    /// The stripe locks of such a record are not needed: the dead have them, or somebody who
+    /// inherited them and has to come by here first.
     #[cold]
     fn reclaim_lanes(&self, journal: &FileJournal, inode: Option<&Inode>) -> Result<bool, OsError> {
         self.array().runtime().with_journal(|| {
@@ -297,7 +305,8 @@ impl InodeTable {
 }
 
 impl Inode {
-    /// Stores `bytes` from `src` (zeros if null), in pieces each of which is old or new after a death or a crash. The stripes are locked, the space is there.
+    /// Stores `bytes` from `src` (zeros if null), in pieces each of which is old or new after a
+    /// death or a crash. The stripes are locked, the space is there.
     ///
     /// # Safety
     /// As [`Self::store_directly`].
@@ -352,8 +361,10 @@ impl Inode {
         result
     }
 
-    /// Gives a lane back whose record could not be settled or, after an error, may be committed. If it may, nobody gets the lane until the record is
-    /// replayed, which its stripes' next user does first: another payload under a record that waits would be replayed in its place. The stripes are locked.
+    /// Gives a lane back whose record could not be settled or, after an error, may be committed. If
+    /// it may, nobody gets the lane until the record is replayed, which its stripes' next user does
+    /// first: another payload under a record that waits would be replayed in its place. The stripes
+    /// are locked.
     #[cold]
     fn leave_lane(&self, journal: &FileJournal, lane: usize) {
         let runtime = self.files.array().runtime();
@@ -367,8 +378,9 @@ impl Inode {
         self.files.lane_word(lane).store(if waits.is_some() { JOURNAL_LANE_WAITS } else { 0 }, Ordering::Release);
     }
 
-    /// Leaves a record that is committed and not in place to whoever locks its stripes next, as if this process had died:
-    /// it is put in place before anything newer is stored there. The stripes are locked.
+    /// Leaves a record that is committed and not in place to whoever locks its stripes next, as if
+    /// this process had died: it is put in place before anything newer is stored there. The stripes
+    /// are locked.
     #[cold]
     fn leave_record(&self, record: &JournalRecord) {
         let shared = self.shared();
@@ -379,8 +391,10 @@ impl Inode {
         shared.stripes_unfinished.fetch_or(mask, Ordering::Relaxed);
     }
 
-    /// Makes holes of whole stripes, up to 4 GiB at a time. A death or a crash in the middle is made good by doing it again: with a member lost in it, what is left of a stripe
-    /// with holes on some members only would be the sum of what nobody wrote. The stripes are locked, the range is announced.
+    /// Makes holes of whole stripes, up to 4 GiB at a time. A death or a crash in the middle is
+    /// made good by doing it again: with a member lost in it, what is left of a stripe with holes
+    /// on some members only would be the sum of what nobody wrote. The stripes are locked, the
+    /// range is announced.
     #[cold]
     pub(crate) fn punch_journaled(&self, journal: &FileJournal, mut first: u64, last: u64) -> Result<(), OsError> {
         let stripe = self.geometry.stripe_bytes();
@@ -392,7 +406,8 @@ impl Inode {
             let committed = unsafe { self.commit(journal, lane, first, core::ptr::null(), (stop - first) as usize, After::Hole) };
             let result = committed.and_then(|record| {
                 let punched = self.punch_stripes(first, stop);
-                // With an error redundancy follows what there is, and it is not to be done again over what others store there.
+                // With an error redundancy follows what there is, and it is not to be done again
+                // over what others store there.
                 self.files.settle_lane(journal, lane, record.sequence).and(punched)
             });
             if result.is_ok() {
@@ -406,7 +421,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Makes the payload, announces the range and commits. With an error nothing is in place, and nothing committed.
+    /// Makes the payload, announces the range and commits. With an error nothing is in place, and
+    /// nothing committed.
     #[inline]
     unsafe fn commit(
         &self,
@@ -426,7 +442,8 @@ impl Inode {
             debug_assert!(lanes.fits(payload_bytes));
             let made = match after {
                 After::Hole => Ok(()),
-                // SAFETY: the lane is ours and holds that much; the source is as the caller promises.
+                // SAFETY: the lane is ours and holds that much; the source is as the caller
+                // promises.
                 _ => unsafe { striper.make_redo(offset, src, bytes, payload) },
             };
             match made {
@@ -481,7 +498,8 @@ impl Inode {
                 Ok(()) => break,
                 Err(IoFault::BadAddress) => {
                     if let Err(error) = self.files.lane_failed(journal, lane, record.payload_bytes) {
-                        // The journal is gone, and what is half in place stays so: at least redundancy fits.
+                        // The journal is gone, and what is half in place stays so: at least
+                        // redundancy fits.
                         let _ = self.resync(record.offset, record.length as u64);
                         return Err(error);
                     }
@@ -507,7 +525,8 @@ impl Inode {
         unsafe { striper.put_redo(record.offset, record.length, payload) }
     }
 
-    /// Replays what a dead process left in the journal behind the locks of `mask`, which the caller holds.
+    /// Replays what a dead process left in the journal behind the locks of `mask`, which the caller
+    /// holds.
     #[cold]
     pub(crate) fn replay_behind(&self, mask: u64) -> Result<(), OsError> {
         let Some(journal) = self.files.journal() else { return Ok(()) };
@@ -524,7 +543,8 @@ impl Inode {
         Ok(())
     }
 
-    /// A record of this file that touches a byte behind the locks of `mask`. They are held, so its writer is dead.
+    /// A record of this file that touches a byte behind the locks of `mask`. They are held, so its
+    /// writer is dead.
     fn waits_behind(&self, journal: &FileJournal, lane: usize, mask: u64) -> Option<JournalRecord> {
         let record = journal.lanes.pending(lane, self.files.array().runtime().out())?;
         let touches = || Blocks::of(&self.geometry, record.offset, record.length as u64).mask() & mask != 0;
@@ -542,7 +562,8 @@ impl Inode {
         if record.is_hole() {
             self.punch_stripes(record.offset, record.end())?;
         } else if self.striper(self.out()).redo_bytes(record.offset, record.length) == record.payload_bytes {
-            // A backing file that is shorter than the file asks for has lost bytes. Nothing would show that once it is longer.
+            // A backing file that is shorter than the file asks for has lost bytes. Nothing would
+            // show that once it is longer.
             self.leave_out_short_before_replay();
             let wanted = self.geometry.member_bytes(record.end());
             self.on_members(|backing| if backing.bytes()? < wanted { backing.set_len(wanted) } else { Ok(()) })?;
@@ -568,7 +589,8 @@ impl Inode {
                 self.set_size(record.end());
             }
         }
-        // Once it is settled whoever finds the lane to be a dead process' may take it; before, it may be found waiting.
+        // Once it is settled whoever finds the lane to be a dead process' may take it; before, it
+        // may be found waiting.
         let word = self.files.lane_word(lane);
         let left = word.load(Ordering::Acquire);
         self.files.settle_lane(journal, lane, record.sequence)?;

@@ -1,11 +1,14 @@
 //! The open files of one array: sizes, growth, locks between threads and processes.
 //!
-//! [`Files`] holds what this process has open; [`Inode`] is one file, shared by all descriptors on it; `table` is the inode table on the
-//! members. `read`, `write` and `space` are what can be done to a file; `journal` makes writes atomic, `full_journal` sees to room in it; `unfinished`, `undo`, `recovery` and `resync` make good what a death or a
-//! crash cut short. Names are core/namespace's.
+//! [`Files`] holds what this process has open; [`Inode`] is one file, shared by all descriptors on
+//! it; `table` is the inode table on the members. `read`, `write` and `space` are what can be done
+//! to a file; `journal` makes writes atomic, `full_journal` sees to room in it; `unfinished`,
+//! `undo`, `recovery` and `resync` make good what a death or a crash cut short. Names are
+//! core/namespace's.
 //!
-//! Order of locks: the process' own table of open files, the open-files lock of the runtime segment, a file's size lock, its stripe locks
-//! in ascending index, the superblock lock. Nobody waits for a lock inside a fault guard.
+//! Order of locks: the process' own table of open files, the open-files lock of the runtime
+//! segment, a file's size lock, its stripe locks in ascending index, the superblock lock. Nobody
+//! waits for a lock inside a fault guard.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

@@ -6,8 +6,8 @@ use sync::{Liveness, OwnedLock, OwnerId};
 
 /// A value behind a lock that sleeps in the kernel when it must wait.
 ///
-/// A process that forks holds all its local locks meanwhile (`Files::around_fork`), so that a child finds them free and their
-/// values whole.
+/// A process that forks holds all its local locks meanwhile (`Files::around_fork`), so that a child
+/// finds them free and their values whole.
 pub struct LocalLock<T> {
     lock: OwnedLock,
     value: UnsafeCell<T>,

@@ -26,7 +26,8 @@ use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, makedev, open, statat};
 use sys::rustix::io::{FdFlags, fcntl_setfd};
 use sys::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, ofd_lock};
 
-/// Locks of programs end before this offset. What lies behind it is ours, so that descriptors can be known by what they have locked.
+/// Locks of programs end before this offset. What lies behind it is ours, so that descriptors can
+/// be known by what they have locked.
 pub const RESERVED_OFFSET: i64 = i64::MAX - 2;
 /// Locked by a descriptor that was kept open over an exec for the sake of the process' locks.
 const KEPT_OFFSET: i64 = RESERVED_OFFSET;
@@ -69,9 +70,10 @@ impl FileLock {
     }
 }
 
-/// Backing files that a process' former program left open for the sake of the process' locks. The kernel takes all of a process' own locks on a backing file away
-/// as soon as the process closes any descriptor of it, ours as well; an exec closes ours, and whoever opens the backing file anew closes the low number that
-/// it was given. So the next program uses what the former one had.
+/// Backing files that a process' former program left open for the sake of the process' locks. The
+/// kernel takes all of a process' own locks on a backing file away as soon as the process closes
+/// any descriptor of it, ours as well; an exec closes ours, and whoever opens the backing file anew
+/// closes the low number that it was given. So the next program uses what the former one had.
 pub(crate) struct KeptOverExec(LocalLock<Vec<OwnedFd>>);
 
 impl KeptOverExec {
@@ -81,8 +83,9 @@ impl KeptOverExec {
 }
 
 impl Files {
-    /// Sees to it that the process' locks on files outlive an exec that leaves `anchors` open: the descriptors of ours on the same backing files stay open, too.
-    /// Returns them: if the exec fails they are to be closed by the next one as before ([`Files::end_keeping`]).
+    /// Sees to it that the process' locks on files outlive an exec that leaves `anchors` open: the
+    /// descriptors of ours on the same backing files stay open, too. Returns them: if the exec
+    /// fails they are to be closed by the next one as before ([`Files::end_keeping`]).
     #[must_use]
     pub fn keep_locks(&self, anchors: &[BorrowedFd<'_>]) -> Vec<RawFd> {
         let mut kept = Vec::new();
@@ -109,7 +112,8 @@ impl Files {
         self.kept_over_exec().0.lock().push(fd);
     }
 
-    /// The descriptor taken over that is open on the file which `identify` gives, by device and inode number.
+    /// The descriptor taken over that is open on the file which `identify` gives, by device and
+    /// inode number.
     pub fn taken_over(&self, identify: impl FnOnce() -> Option<[u64; 2]>) -> Option<OwnedFd> {
         let mut kept = self.kept_over_exec().0.lock();
         if kept.is_empty() {
@@ -127,8 +131,8 @@ pub fn keeps_locks(fd: impl AsFd) -> bool {
     has_locked(fd, KEPT_OFFSET)
 }
 
-/// Whether the description of `fd` holds a lock of its own that begins at `offset`. The kernel is asked by proc(5): to open and close the file for that would take the process'
-/// locks on it away.
+/// Whether the description of `fd` holds a lock of its own that begins at `offset`. The kernel is
+/// asked by proc(5): to open and close the file for that would take the process' locks on it away.
 #[must_use]
 pub fn has_locked(fd: impl AsFd, offset: i64) -> bool {
     let text = proc_file::read(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()));
@@ -160,7 +164,8 @@ impl Inode {
         }
     }
 
-    /// Notes that a program has, or is about to have, a descriptor on a backing file of this file, by its device and inode number.
+    /// Notes that a program has, or is about to have, a descriptor on a backing file of this file,
+    /// by its device and inode number.
     #[inline]
     pub fn note_anchor(&self, identity: [u64; 2]) {
         self.shared().anchors.note(identity);
@@ -178,7 +183,8 @@ impl Inode {
         self.files.array().runtime().with_lock(&self.shared().locking_lock, |_| act())
     }
 
-    /// A lock on another backing file than the one `anchor` is open on, because of which `wanted` cannot be given.
+    /// A lock on another backing file than the one `anchor` is open on, because of which `wanted`
+    /// cannot be given.
     #[must_use]
     pub fn conflict_elsewhere(&self, anchor: BorrowedFd<'_>, wanted: &FileLock) -> Option<FileLock> {
         let own = self.own_anchor(anchor);
@@ -196,8 +202,9 @@ impl Inode {
         found.get()
     }
 
-    /// Notes that this process waits for a lock that the process `holder` has on another backing file. Returns whether that would be for ever: the holder waits, itself or
-    /// by way of others, for a lock of this process. As the kernel does, only so many processes are looked at.
+    /// Notes that this process waits for a lock that the process `holder` has on another backing
+    /// file. Returns whether that would be for ever: the holder waits, itself or by way of others,
+    /// for a lock of this process. As the kernel does, only so many processes are looked at.
     #[must_use]
     pub fn waits_in_a_circle(&self, holder: u32, myself: u32) -> bool {
         let runtime = self.files.array().runtime();
@@ -239,7 +246,8 @@ impl Inode {
 }
 
 impl Files {
-    /// The open file that a descriptor lies on, by what processes have noted of their descriptors: its member's file system does not answer any more.
+    /// The open file that a descriptor lies on, by what processes have noted of their descriptors:
+    /// its member's file system does not answer any more.
     #[must_use]
     pub fn attribute_of_anchor(&self, anchor: BorrowedFd<'_>) -> Option<Attribute> {
         let stat = fstat(anchor).ok();
@@ -249,17 +257,20 @@ impl Files {
     }
 }
 
-/// The inode number of what a descriptor is open on, which proc(5) knows also where the file system does not answer any more.
+/// The inode number of what a descriptor is open on, which proc(5) knows also where the file system
+/// does not answer any more.
 fn inode_in_proc(fd: BorrowedFd<'_>) -> Option<u64> {
     let text = proc_file::read(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()));
     let mut lines = core::str::from_utf8(&text).ok()?.lines();
     lines.find_map(|line| line.strip_prefix("ino:"))?.trim().parse().ok()
 }
 
-/// Calls `visit` with every lock on one of `files`, by device and inode number, that the kernel tells of.
+/// Calls `visit` with every lock on one of `files`, by device and inode number, that the kernel
+/// tells of.
 fn each_lock(files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
     let text = proc_file::read("/proc/locks");
-    // The kernel gives a long list in steps, and between two of them a lock may move from what is still to come to what has been given.
+    // The kernel gives a long list in steps, and between two of them a lock may move from what is
+    // still to come to what has been given.
     let again = if text.len() < proc_file::STEP_BYTES / 2 { Vec::new() } else { proc_file::read("/proc/locks") };
     for line in [text, again].iter().flat_map(|text| text.split(|&byte| byte == b'\n')) {
         if let Some((identity, held)) = parse(line)
@@ -270,7 +281,8 @@ fn each_lock(files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
     }
 }
 
-/// Visits the locks of one process' open file descriptions on these files, as far as this process may look at them.
+/// Visits the locks of one process' open file descriptions on these files, as far as this process
+/// may look at them.
 fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = open(alloc::format!("/proc/{pid}/fd").as_str(), flags, Mode::empty()) else { return };
@@ -287,9 +299,9 @@ fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) 
     }
 }
 
-/// Which process waits in the kernel for which other process' lock (fcntl(2) F_SETLKW). In `/proc/locks` a request that
-/// waits stands behind what it waits for, further to the right:
-/// `1:  -> POSIX  ADVISORY  WRITE 5678 00:13:11254 0 EOF`.
+/// Which process waits in the kernel for which other process' lock (fcntl(2) F_SETLKW). In
+/// `/proc/locks` a request that waits stands behind what it waits for, further to the right: `1: ->
+/// POSIX ADVISORY WRITE 5678 00:13:11254 0 EOF`.
 fn waits_in_kernel(text: &[u8]) -> Vec<(u32, u32)> {
     let mut waits = Vec::new();
     // The lines that the next one may wait for, by how far to the right they are.
@@ -311,7 +323,8 @@ fn waits_in_kernel(text: &[u8]) -> Vec<(u32, u32)> {
     waits
 }
 
-/// One line of `/proc/locks`, as `2: OFDLCK ADVISORY  READ -1 00:13:11254 0 EOF`: which file, and the lock. None for what waits for a lock, leases and the like.
+/// One line of `/proc/locks`, as `2: OFDLCK ADVISORY READ -1 00:13:11254 0 EOF`: which file, and
+/// the lock. None for what waits for a lock, leases and the like.
 fn parse(line: &[u8]) -> Option<([u64; 2], FileLock)> {
     let line = core::str::from_utf8(line).ok()?;
     let mut words = line.split_ascii_whitespace().skip(1);

@@ -42,8 +42,9 @@ const PARTS_BYTES: u64 = 64 << 10;
 /// From this step on it is asked who of them lives.
 const DOUBT_STEP: u32 = 5;
 
-/// Parts of a file that are followed under one hold of their locks. What is stored for one need not have left the processor before the next is worked on,
-/// as it must when the locks are let go: that wait cost a third of the work per page.
+/// Parts of a file that are followed under one hold of their locks. What is stored for one need not
+/// have left the processor before the next is worked on, as it must when the locks are let go: that
+/// wait cost a third of the work per page.
 struct Parts {
     /// Each lies within one lock block.
     list: [(u64, u64); PARTS_MAX],
@@ -80,7 +81,8 @@ enum Whom {
     Writers,
 }
 
-/// This process' writable mappings of one file: the file is open, and what may be stored to is announced.
+/// This process' writable mappings of one file: the file is open, and what may be stored to is
+/// announced.
 pub struct Mapped {
     file: FileRef,
     record: &'static MappedRecord,
@@ -89,8 +91,9 @@ pub struct Mapped {
 }
 
 impl Files {
-    /// Asks the other processes that store to any file of the array through mappings to follow all that they have stored, as
-    /// [`Inode::call_writers`] does for one file. This process need not have the files open. No lock may be held.
+    /// Asks the other processes that store to any file of the array through mappings to follow all
+    /// that they have stored, as [`Inode::call_writers`] does for one file. This process need not
+    /// have the files open. No lock may be held.
     ///
     /// # Errors
     /// That of a process that could not follow all.
@@ -177,8 +180,8 @@ impl Mapped {
         self.record.set_direct(false);
     }
 
-    /// A record for a child that is about to be forked: the range that the child may store to is announced before the
-    /// parent can give up its own record.
+    /// A record for a child that is about to be forked: the range that the child may store to is
+    /// announced before the parent can give up its own record.
     ///
     /// # Errors
     /// As [`Self::new`] and [`Self::cover`].
@@ -200,8 +203,8 @@ impl Mapped {
         drop(unsafe { core::ptr::read(&raw const this.file) });
     }
 
-    /// The process has no mapping of the file any more, but may soon have one again: its shared copy is left, until [`Files::drop_unused_copy`] or
-    /// the file is closed.
+    /// The process has no mapping of the file any more, but may soon have one again: its shared
+    /// copy is left, until [`Files::drop_unused_copy`] or the file is closed.
     pub fn leave_copy(self) {
         let this = ManuallyDrop::new(self);
         this.file.give_back(this.record, false);
@@ -209,16 +212,17 @@ impl Mapped {
         drop(unsafe { core::ptr::read(&raw const this.file) });
     }
 
-    /// The process ends, and something that is in the shared copy could not be followed. The record, the announcement and the copy are left as if the process
-    /// had been killed: whoever has the file open next follows from the copy. A file without a name takes all of
-    /// them along with its last user.
+    /// The process ends, and something that is in the shared copy could not be followed. The
+    /// record, the announcement and the copy are left as if the process had been killed: whoever
+    /// has the file open next follows from the copy. A file without a name takes all of them along
+    /// with its last user.
     pub fn leave_unfollowed(self) {
         // The file stays open until the process is gone.
         core::mem::forget(self);
     }
 
-    /// In the child: the promise is this process' own from here on. False if somebody has taken it for left by a dead process meanwhile (the
-    /// parent died).
+    /// In the child: the promise is this process' own from here on. False if somebody has taken it
+    /// for left by a dead process meanwhile (the parent died).
     #[must_use]
     pub fn keep_promise(&self) -> bool {
         let runtime = self.file.files.array().runtime();
@@ -239,7 +243,8 @@ impl Mapped {
         self.file.shared().resync_waits.store(1, Ordering::Release);
     }
 
-    /// Tells the other processes that something of what this one stored could not be followed yet, or that this is over.
+    /// Tells the other processes that something of what this one stored could not be followed yet,
+    /// or that this is over.
     pub fn note_failure(&self, failure: Option<OsError>) {
         self.record.note_failure(failure);
     }
@@ -255,8 +260,9 @@ impl Mapped {
         self.record.answer(call);
     }
 
-    /// There is a shared copy, no mapping of this process shows the members any more, and one is about to be stored to: waits until the others have come to the copy.
-    /// What is stored into it they would not see on the members.
+    /// There is a shared copy, no mapping of this process shows the members any more, and one is
+    /// about to be stored to: waits until the others have come to the copy. What is stored into it
+    /// they would not see on the members.
     pub fn gather(&self) {
         let shared = self.file.shared();
         let number = shared.copy.load(Ordering::Acquire);
@@ -310,7 +316,8 @@ impl Mapped {
         self.file.finish_mappings()
     }
 
-    /// Makes copies and parity of the ranges (whole pages) agree with the data. The pages were protected before.
+    /// Makes copies and parity of the ranges (whole pages) agree with the data. The pages were
+    /// protected before.
     ///
     /// # Errors
     /// Any part of the ranges may be left as it was.
@@ -318,7 +325,8 @@ impl Mapped {
         self.file.follow(ranges)
     }
 
-    /// The process had not heard yet that the file was cut and stored behind its new end: zeros again. What lies before the end is followed.
+    /// The process had not heard yet that the file was cut and stored behind its new end: zeros
+    /// again. What lies before the end is followed.
     pub fn follow_cut(&self, start: u64, end: u64) -> Result<(), OsError> {
         self.file.clear_behind_end()?;
         self.file.follow([(start, end)])
@@ -340,7 +348,8 @@ impl Inode {
         self.shared().flags.load(Ordering::Acquire) & format::FLAG_HOLES != 0
     }
 
-    /// Gets space on all members for what of `start..end` lies within the file: stores through a mapping cannot ask for it.
+    /// Gets space on all members for what of `start..end` lies within the file: stores through a
+    /// mapping cannot ask for it.
     pub fn provide(&self, start: u64, end: u64) -> Result<(), OsError> {
         if !self.has_holes() {
             return Ok(());
@@ -358,8 +367,9 @@ impl Inode {
         self.geometry.copy_count() > 1 || self.geometry.level().parity_count() > 0
     }
 
-    /// Whether stores through mappings have to go by way of a shared copy: with a journal and parity nothing may be stored that the journal does not have, or
-    /// a member lost in a crash takes with it bytes of the stripe that nobody was writing.
+    /// Whether stores through mappings have to go by way of a shared copy: with a journal and
+    /// parity nothing may be stored that the journal does not have, or a member lost in a crash
+    /// takes with it bytes of the stripe that nobody was writing.
     #[must_use]
     pub fn stores_into_copy(&self) -> bool {
         self.files.has_journal() && self.geometry.level().parity_count() > 0
@@ -379,7 +389,8 @@ impl Inode {
         unsafe { self.striper(self.out_for_stores()).read(offset, dst, bytes) }
     }
 
-    /// The members that are out, and on levels with copies those on which stores through mappings do not land.
+    /// The members that are out, and on levels with copies those on which stores through mappings
+    /// do not land.
     pub(crate) fn out_for_stores(&self) -> MemberSet {
         let out = self.out();
         if self.geometry.copy_count() > 1 { self.all_but_primaries(out) } else { out }
@@ -393,7 +404,8 @@ impl Inode {
         MemberSet::first(geometry.member_count()).minus(kept).union(out)
     }
 
-    /// The member that a column's stores through mappings land on: of its copies the first that is in.
+    /// The member that a column's stores through mappings land on: of its copies the first that is
+    /// in.
     pub(crate) fn primary(&self, stripe: u64, column: usize, out: MemberSet) -> Option<usize> {
         let slot = |copy| self.geometry.data_slot(stripe, column, copy);
         (0..self.geometry.copy_count()).map(slot).find(|&slot| !out.contains(slot))
@@ -449,9 +461,9 @@ impl Inode {
             }
         }
         if is_cut && !self.is_copied() {
-            // The file was cut and the process that stored has not heard of it. Where backing files reach further than the
-            // file (whole stripes, space taken in advance), what was stored behind the end is there, and the tracking of
-            // pages does not name it again.
+            // The file was cut and the process that stored has not heard of it. Where backing files
+            // reach further than the file (whole stripes, space taken in advance), what was stored
+            // behind the end is there, and the tracking of pages does not name it again.
             self.leave_tail();
             drop(held);
             return self.clear_behind_end();
@@ -460,7 +472,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Where stores must be written back from the processor's caches to last, does that for stores of a mapping.
+    /// Where stores must be written back from the processor's caches to last, does that for stores
+    /// of a mapping.
     fn write_back(&self, start: u64, end: u64) {
         if self.files.kernels().flush() != persist::Flush::Needed {
             return;
@@ -470,15 +483,17 @@ impl Inode {
             let Some((slot, offset, bytes)) = self.run_at(at, end) else { return };
             let span = self.backing.get(slot).and_then(|backing| medium::Medium::span(backing.as_ref()?, offset));
             if let Some(span) = span.filter(|span| span.bytes as u64 >= bytes) {
-                // SAFETY: the span is mapped for that long; the closure owns nothing. A member that faults is found by the resync that follows.
+                // SAFETY: the span is mapped for that long; the closure owns nothing. A member that
+                // faults is found by the resync that follows.
                 let _ = unsafe { guard(|| persist::write_back(span.start.as_ptr(), bytes as usize)) };
             }
             at += bytes;
         }
     }
 
-    /// Zeroes what a mapping may have stored behind the end, in the last page. The size lock is held; `size` is the size. A process that may not store into the file does nothing: its
-    /// own mappings have stored nothing, and whoever stores by a mapping calls this itself.
+    /// Zeroes what a mapping may have stored behind the end, in the last page. The size lock is
+    /// held; `size` is the size. A process that may not store into the file does nothing: its own
+    /// mappings have stored nothing, and whoever stores by a mapping calls this itself.
     pub(crate) fn zero_tail(&self, size: u64) -> Result<(), OsError> {
         let end = size.next_multiple_of(PAGE);
         if size == end || !self.writable || self.shared().mapped.load(Ordering::Acquire) == 0 {
@@ -497,22 +512,24 @@ impl Inode {
         self.shared().mapped.store(count as u32, Ordering::Release);
     }
 
-    /// Makes zeros of what a process stored behind the end of the file that had not heard yet that it was cut.
+    /// Makes zeros of what a process stored behind the end of the file that had not heard yet that
+    /// it was cut.
     fn clear_behind_end(&self) -> Result<(), OsError> {
         self.files.array().before_change()?;
         self.shared().tail_unfinished.store(1, Ordering::Release);
         self.with_size_locked(|size| self.zero_tail(size))
     }
 
-    /// Asks the other processes that have mappings of the file to look at it: it was cut. Returns when they have, or when one does not answer.
+    /// Asks the other processes that have mappings of the file to look at it: it was cut. Returns
+    /// when they have, or when one does not answer.
     pub fn call_others(&self) {
         if self.is_mapped_by_others() {
             self.call(Whom::All, None);
         }
     }
 
-    /// Asks the other processes that store to the file through mappings to follow all that they have stored. Returns when they have, or
-    /// when one does not answer.
+    /// Asks the other processes that store to the file through mappings to follow all that they
+    /// have stored. Returns when they have, or when one does not answer.
     ///
     /// # Errors
     /// That of a process that could not follow all.
@@ -535,8 +552,8 @@ impl Inode {
         self.shared().calls.load(Ordering::Acquire)
     }
 
-    /// The number of the last call, and the epoch of the members' states. While both stay as they are, mappings of the
-    /// file have nothing new to show.
+    /// The number of the last call, and the epoch of the members' states. While both stay as they
+    /// are, mappings of the file have nothing new to show.
     #[must_use]
     pub fn news(&self) -> (u32, u64) {
         (self.last_call(), self.files.array().runtime().epoch())
@@ -553,12 +570,14 @@ impl Inode {
         records.into_iter().flatten().filter(|&(_, owner)| owner != runtime.me())
     }
 
-    /// Rings the bell and waits for the answers. The calls of others meanwhile are answered in the own record.
+    /// Rings the bell and waits for the answers. The calls of others meanwhile are answered in the
+    /// own record.
     fn call(&self, whom: Whom, own: Option<&MappedRecord>) {
         let (shared, runtime) = (self.shared(), self.files.array().runtime());
         let call = shared.calls.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let rings = runtime.ring();
-        // A process that has looked at all of its mappings has looked at those of this file; one that waits here itself answers in its record only.
+        // A process that has looked at all of its mappings has looked at those of this file; one
+        // that waits here itself answers in its record only.
         let answers = |record: &MappedRecord, owner| record.has_answered(call) || runtime.has_heard(owner, rings);
         for step in 0..ANSWER_STEPS {
             let waits = |record: &MappedRecord, owner| !answers(record, owner) && (step < DOUBT_STEP || runtime.is_alive(owner));
@@ -574,12 +593,14 @@ impl Inode {
             let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
         }
         if self.records_of_others().any(|(record, owner)| !answers(record, owner) && !runtime.is_alive(owner)) {
-            // Not to be waited for again. What cannot be made good now is tried again by the next one.
+            // Not to be waited for again. What cannot be made good now is tried again by the next
+            // one.
             let _ = self.finish_mappings();
         }
     }
 
-    /// Asks for a shared copy that cannot be made while processes store to the members: all mappings are to leave them.
+    /// Asks for a shared copy that cannot be made while processes store to the members: all
+    /// mappings are to leave them.
     pub fn want_copy(&self, wanted: bool) {
         self.shared().copy_wanted.store(u32::from(wanted), Ordering::Release);
         if wanted {
@@ -597,7 +618,8 @@ impl Inode {
         self.files.array().runtime().mapped().index_of(record)
     }
 
-    /// Frees a record of this process whose range has been followed; `left` if it was another's, who died.
+    /// Frees a record of this process whose range has been followed; `left` if it was another's,
+    /// who died.
     fn give_back(&self, record: &MappedRecord, left: bool) {
         let _ = self.files.array().before_change().and_then(|()| {
             self.with_size_locked(|size| {

@@ -26,13 +26,15 @@ use units::Slot;
 pub enum Name {
     /// It has.
     Has = 0,
-    /// It has none at all. Whether it may get one the kernel knows: only if it was made so (O_TMPFILE).
+    /// It has none at all. Whether it may get one the kernel knows: only if it was made so
+    /// (O_TMPFILE).
     None = 1,
     /// It lost its last one, and lies in `.cxlraid`.
     Lost = 2,
     /// Made without one, it lies in `.cxlraid` and may still get one.
     Kept = 3,
-    /// Made without one, never to get one (O_TMPFILE with O_EXCL); it does not lie in `.cxlraid` yet.
+    /// Made without one, never to get one (O_TMPFILE with O_EXCL); it does not lie in `.cxlraid`
+    /// yet.
     Never = 4,
 }
 
@@ -69,7 +71,8 @@ fn parse(name: &[u8]) -> Option<Attribute> {
 }
 
 impl FileRef {
-    /// Keeps a file that was made without a name, before it is handed on. What cannot be linked cannot be handed on.
+    /// Keeps a file that was made without a name, before it is handed on. What cannot be linked
+    /// cannot be handed on.
     pub fn keep_nameless(&self) {
         if matches!(self.name(), Name::None | Name::Never) {
             self.files.keep_nameless(self);
@@ -102,7 +105,8 @@ impl Files {
         self.shared_if_open(attribute).is_some()
     }
 
-    /// Whether any process has the file open. A close that gives back the file's space just now has ended when this returns.
+    /// Whether any process has the file open. A close that gives back the file's space just now has
+    /// ended when this returns.
     #[must_use]
     pub fn is_open_after_closes(&self, attribute: Attribute) -> bool {
         self.array().runtime().with_open_files(|_| self.is_open(attribute))
@@ -114,7 +118,8 @@ impl Files {
         self.shared_if_open(attribute).is_some_and(|shared| shared.unlinked.load(Ordering::Acquire) != 0)
     }
 
-    /// Links a file in `.cxlraid` on every member in use, or on none; `link` makes the link on one. The namespace lock is held.
+    /// Links a file in `.cxlraid` on every member in use, or on none; `link` makes the link on one.
+    /// The namespace lock is held.
     pub fn keep_orphan(&self, attribute: Attribute, link: impl Fn(Slot, &[u8]) -> Result<(), OsError>) -> Result<(), OsError> {
         let path = orphan_path(attribute);
         for slot in self.array().in_use().iter() {
@@ -163,7 +168,8 @@ impl Files {
         }
     }
 
-    /// Removes the links of files that nobody has open any more, and of files whose last name did not go after all, and frees the former.
+    /// Removes the links of files that nobody has open any more, and of files whose last name did
+    /// not go after all, and frees the former.
     pub fn clear_orphans(&self) {
         let mut found: Vec<Attribute> = Vec::new();
         for slot in self.array().in_use().iter() {

@@ -1,4 +1,5 @@
-//! Which runs of backing files a range of a file is made of: what a memory mapping is composed from.
+//! Which runs of backing files a range of a file is made of: what a memory mapping is composed
+//! from.
 
 use crate::Inode;
 use dax::Backing;
@@ -19,8 +20,8 @@ pub struct Piece<'a> {
 }
 
 impl Inode {
-    /// How many pieces `bytes` of the file consist of at most: one if there is a shared copy. None if none can be made: chunks smaller than a page, or
-    /// parity that a member which is out needs.
+    /// How many pieces `bytes` of the file consist of at most: one if there is a shared copy. None
+    /// if none can be made: chunks smaller than a page, or parity that a member which is out needs.
     #[must_use]
     pub fn piece_count(&self, bytes: u64) -> Option<u64> {
         if self.is_copied() {
@@ -41,7 +42,8 @@ impl Inode {
         (chunk >= PAGE_BYTES as u64).then_some(bytes / chunk + 2)
     }
 
-    /// Changes when pieces made before are no longer where stores land: a member with copies went out, or is back.
+    /// Changes when pieces made before are no longer where stores land: a member with copies went
+    /// out, or is back.
     #[must_use]
     pub fn mapping_source(&self) -> u32 {
         if self.geometry.copy_count() > 1 { self.hidden().bits() } else { 0 }
@@ -53,9 +55,10 @@ impl Inode {
         self.backing.iter().flatten().any(Backing::is_direct)
     }
 
-    /// Calls `visit` on the pieces of `offset..offset + bytes` in ascending order (`offset` is a multiple of the page size): where stores through
-    /// mappings land, in the shared copy (`copied`) or on the members. Only if [`Self::piece_count`] says that there are pieces; false if a member
-    /// went out meanwhile, or the copy was removed.
+    /// Calls `visit` on the pieces of `offset..offset + bytes` in ascending order (`offset` is a
+    /// multiple of the page size): where stores through mappings land, in the shared copy
+    /// (`copied`) or on the members. Only if [`Self::piece_count`] says that there are pieces;
+    /// false if a member went out meanwhile, or the copy was removed.
     pub fn for_each_piece<E>(
         &self,
         copied: bool,
@@ -78,7 +81,8 @@ impl Inode {
         Ok(true)
     }
 
-    /// Whether the kernel refused with `error` to map a piece since the piece's member has failed. Then the member goes out, if the array can spare it, and there are other pieces.
+    /// Whether the kernel refused with `error` to map a piece since the piece's member has failed.
+    /// Then the member goes out, if the array can spare it, and there are other pieces.
     #[cold]
     #[must_use]
     pub fn is_lost_with(&self, slot: Slot, error: OsError) -> bool {
@@ -86,7 +90,8 @@ impl Inode {
         array.has_member_failed(slot, error) && array.spare(slot, error).is_ok()
     }
 
-    /// Member, offset there and length of the run of the file that begins at `at` and ends at `end` at the latest; None if no copy is in.
+    /// Member, offset there and length of the run of the file that begins at `at` and ends at `end`
+    /// at the latest; None if no copy is in.
     pub(crate) fn run_at(&self, at: u64, end: u64) -> Option<(Slot, u64, u64)> {
         let place = self.geometry.locate(at);
         let rest = if self.geometry.level().has_chunks() { self.geometry.chunk().bytes() - place.within } else { u64::MAX };

@@ -1,5 +1,5 @@
-//! The privileges that a file gives to whoever executes it: the setuid bit, the setgid bit, and file
-//! capabilities (the extended attribute `security.capability`).
+//! The privileges that a file gives to whoever executes it: the setuid bit, the setgid bit, and
+//! file capabilities (the extended attribute `security.capability`).
 //!
 //! A file system takes them away before it lets a process write that lacks CAP_FSETID (capabilities
 //! always), since the program is no longer what its owner gave them to. A store makes no system
@@ -61,18 +61,20 @@ impl Inode {
         Ok(())
     }
 
-    /// Notes of a file that the caller has just made, without a set-ID bit, that it gives no privileges. The namespace lock is held, so nobody has changed that yet.
+    /// Notes of a file that the caller has just made, without a set-ID bit, that it gives no
+    /// privileges. The namespace lock is held, so nobody has changed that yet.
     pub fn note_made_without_privileges(&self) {
         self.shared().privileges.fetch_or(NONE, Ordering::AcqRel);
     }
 
-    /// Whether any member in use says so: a process that died may have taken them away on some only.
+    /// Whether any member in use says so: a process that died may have taken them away on some
+    /// only.
     pub(crate) fn gives_privileges(&self) -> bool {
         self.in_use().any(|(_, backing)| gives(backing))
     }
 
-    /// Takes privileges away that the backing files of members give which were made anew, and those of the others do not: the file was written
-    /// without these members.
+    /// Takes privileges away that the backing files of members give which were made anew, and those
+    /// of the others do not: the file was written without these members.
     pub(crate) fn drop_privileges_on(&self, made: MemberSet) {
         let Some((_, whole)) = self.in_use().find(|(slot, _)| !made.contains(*slot)) else { return };
         for (_, backing) in self.in_use().filter(|(slot, _)| made.contains(*slot)) {
@@ -109,12 +111,14 @@ impl Files {
 }
 
 fn gives(backing: &Backing) -> bool {
-    // What cannot be asked is no reason to refuse a write: the member's next call tells what is wrong with it.
+    // What cannot be asked is no reason to refuse a write: the member's next call tells what is
+    // wrong with it.
     fstat(backing.fd()).is_ok_and(|stat| stat.st_mode & SET_ID != 0)
         || fgetxattr(backing.fd(), CAPABILITIES, &mut [0u8; 0][..]).is_ok()
 }
 
-/// All stripe locks are held: who gets space within the size holds one, and may make the backing file longer meanwhile.
+/// All stripe locks are held: who gets space within the size holds one, and may make the backing
+/// file longer meanwhile.
 fn truncate_to_own_length(backing: &Backing) -> Result<(), OsError> {
     match ftruncate(backing.fd(), backing.bytes()?) {
         // Nothing is wrong with the member: its file system lets nobody truncate this file.

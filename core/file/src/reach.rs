@@ -20,7 +20,8 @@ use sys::rustix::fs::SeekFrom;
 use units::Slot;
 
 impl InodeTable {
-    /// The number of records of a member's table that can be those of files: the records up to the end of the table's last data.
+    /// The number of records of a member's table that can be those of files: the records up to the
+    /// end of the table's last data.
     pub(crate) fn count(&self, slot: Slot) -> Result<u64, OsError> {
         let mut count = 0;
         while let Some(run) = self.run_on(slot, count + 1)? {
@@ -29,8 +30,8 @@ impl InodeTable {
         Ok(count)
     }
 
-    /// The next numbers, from `first` on, for which the table of any member in use has data; None if there are none. A
-    /// member whose table cannot be asked goes out.
+    /// The next numbers, from `first` on, for which the table of any member in use has data; None
+    /// if there are none. A member whose table cannot be asked goes out.
     pub(crate) fn next_run(&self, array: &Array, first: u64) -> Result<Option<Range<u64>>, OsError> {
         let mut next: Option<Range<u64>> = None;
         for slot in array.in_use().iter() {
@@ -49,15 +50,16 @@ impl InodeTable {
         Ok(next)
     }
 
-    /// The next numbers, from `first` on, for which the table of one member has data; None if there are none.
+    /// The next numbers, from `first` on, for which the table of one member has data; None if there
+    /// are none.
     fn run_on(&self, slot: Slot, first: u64) -> Result<Option<Range<u64>>, OsError> {
         let table = self.member(slot).ok_or(OsError::NODEV)?;
         if first > INODE_COUNT_MAX {
             return Ok(None);
         }
         let from = inode_record_offset(first);
-        // A record that reaches beyond the data counts as none. Nobody uses the position of these descriptors, which
-        // lseek(2) moves.
+        // A record that reaches beyond the data counts as none. Nobody uses the position of these
+        // descriptors, which lseek(2) moves.
         let first_in = |offset: u64| (offset - inode_record_offset(1)) / INODE_RECORD_BYTES as u64 + 1;
         let (start, end) = match seek_member(table.fd(), SeekFrom::Data(from)) {
             Ok(Some(start)) => (start, seek_member(table.fd(), SeekFrom::Hole(start))?.unwrap_or(start)),
@@ -70,7 +72,8 @@ impl InodeTable {
         Ok(Some(run).filter(|run| !run.is_empty()))
     }
 
-    /// Makes every table as long as records reach in any of them, since the table may have been grown on some members only.
+    /// Makes every table as long as records reach in any of them, since the table may have been
+    /// grown on some members only.
     pub(crate) fn equal_lengths(&self, array: &Array) -> Result<(), OsError> {
         let mut reach = 0;
         for slot in array.in_use().iter() {

@@ -12,14 +12,17 @@ use sys::OsError;
 const TRY_COUNT: u32 = 3;
 
 impl Inode {
-    /// Reads up to `bytes` from `offset` into `dst` and returns how many there were before the end of the file.
+    /// Reads up to `bytes` from `offset` into `dst` and returns how many there were before the end
+    /// of the file.
     ///
     /// # Errors
-    /// `FAULT` if `dst` is a bad pointer, `IO` if more members failed than the level bears, or if a writer died here while a member was out and only who may write
-    /// to the file can undo what it left.
+    /// `FAULT` if `dst` is a bad pointer, `IO` if more members failed than the level bears, or if a
+    /// writer died here while a member was out and only who may write to the file can undo what it
+    /// left.
     ///
     /// # Safety
-    /// `dst` is the program's: it may be invalid, but if it is valid memory it is the program's to be written.
+    /// `dst` is the program's: it may be invalid, but if it is valid memory it is the program's to
+    /// be written.
     #[inline]
     pub unsafe fn read_at(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<usize, OsError> {
         let shared = self.shared();
@@ -32,7 +35,8 @@ impl Inode {
         }
         let count = (bytes as u64).min(size - offset) as usize;
         let blocks = Blocks::of(&self.geometry, offset, count as u64);
-        // The file may have been cut since its size was read: the zeros behind its end are not to be read.
+        // The file may have been cut since its size was read: the zeros behind its end are not to
+        // be read.
         if let Some(snapshot) = Snapshot::take(shared, blocks)
             && shared.size() >= offset + count as u64
             && !self.waits_for_undo(blocks)
@@ -47,12 +51,14 @@ impl Inode {
         unsafe { self.read_contended(offset, dst, bytes) }
     }
 
-    /// Nothing is read behind the end, if it is one: without the runtime segment nobody knows where it is.
+    /// Nothing is read behind the end, if it is one: without the runtime segment nobody knows where
+    /// it is.
     fn ended(&self) -> Result<usize, OsError> {
         if self.files.array().runtime().is_lost() { Err(OsError::IO) } else { Ok(0) }
     }
 
-    /// Whether data of these blocks may be computed from what a process that died has left half stored. Whoever may write to the file undoes that under the locks.
+    /// Whether data of these blocks may be computed from what a process that died has left half
+    /// stored. Whoever may write to the file undoes that under the locks.
     #[inline]
     fn waits_for_undo(&self, blocks: Blocks) -> bool {
         undo::is_needed(&self.geometry, self.out())
@@ -112,7 +118,8 @@ impl Inode {
             } else {
                 let held = self.lock_stripes(blocks)?;
                 if self.waits_for_undo(blocks) {
-                    // This process may not store. What it would compute may be bytes that nobody wrote.
+                    // This process may not store. What it would compute may be bytes that nobody
+                    // wrote.
                     return Err(OsError::IO);
                 }
                 let current = shared.size() >= offset + count as u64;
@@ -131,7 +138,8 @@ impl Inode {
         }
     }
 
-    /// How many bytes of redundancy do not fit the data, with every writer kept out meanwhile (a scrub of one file).
+    /// How many bytes of redundancy do not fit the data, with every writer kept out meanwhile (a
+    /// scrub of one file).
     pub fn verify(&self) -> Result<u64, OsError> {
         self.finish_mappings()?;
         self.with_size_locked(|size| {
@@ -151,7 +159,8 @@ impl Inode {
         self.lock_stripes(Blocks::ALL)
     }
 
-    /// What follows from a fault: Ok if the operation can be done again on the members that are left.
+    /// What follows from a fault: Ok if the operation can be done again on the members that are
+    /// left.
     #[cold]
     pub(crate) fn after_fault(&self, fault: IoFault) -> Result<(), OsError> {
         match fault {

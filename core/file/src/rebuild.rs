@@ -25,12 +25,14 @@ use sys::rustix::fs::{Stat, Timespec, Timestamps};
 use sys::rustix::io::{pread, pwrite};
 use units::{MemberSet, Slot};
 
-/// A note by which no bytes wait but those that members have lost: where the member does not come back after all, the note costs nothing.
+/// A note by which no bytes wait but those that members have lost: where the member does not come
+/// back after all, the note costs nothing.
 pub(crate) const NO_BYTES: Resync = Resync { start: u64::MAX, end: 1, lost: MemberSet::EMPTY };
 /// Bytes of a table that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// The files that a member which comes back keeps: inode number and generation, and the bytes of the backing file.
+/// The files that a member which comes back keeps: inode number and generation, and the bytes of
+/// the backing file.
 pub type KeptFiles = BTreeMap<(u64, u64), u64>;
 
 /// A file that has bytes on some member that are to be computed from the other members.
@@ -62,8 +64,9 @@ impl Files {
         Ok(found)
     }
 
-    /// Whether programs have a file open that goes on without a member until they have closed it: it was open when the member
-    /// joined, or a program stores through a mapping that shows another copy.
+    /// Whether programs have a file open that goes on without a member until they have closed it:
+    /// it was open when the member joined, or a program stores through a mapping that shows another
+    /// copy.
     #[must_use]
     pub fn goes_without(&self, attribute: Attribute) -> bool {
         let mapped = |key| self.array().runtime().mapped().of(key).any(|(record, _)| record.is_direct());
@@ -74,7 +77,8 @@ impl Files {
         })
     }
 
-    /// Whether a file has no name and gets none any more: it is gone with the last process that has it open, or with the next start if none has.
+    /// Whether a file has no name and gets none any more: it is gone with the last process that has
+    /// it open, or with the next start if none has.
     #[must_use]
     pub fn is_about_to_go(&self, attribute: Attribute) -> bool {
         match self.shared_if_open(attribute) {
@@ -83,7 +87,8 @@ impl Files {
         }
     }
 
-    /// The numbers of the inodes of files of which bytes wait for resync, but of those that members have lost: where the last use of the array was writing.
+    /// The numbers of the inodes of files of which bytes wait for resync, but of those that members
+    /// have lost: where the last use of the array was writing.
     ///
     /// # Errors
     /// As for [`Self::unbuilt`].
@@ -98,11 +103,13 @@ impl Files {
         Ok(found)
     }
 
-    /// Asks whether every file bears that a member, if it is out, loses its bytes for good. Nothing is changed.
+    /// Asks whether every file bears that a member, if it is out, loses its bytes for good. Nothing
+    /// is changed.
     ///
     /// # Errors
-    /// `BUSY` if some file still waits to be rebuilt on another member and does not bear this loss as well: its bytes could never be computed, and what the member holds may be all that is left of them. Otherwise as for
-    /// [`Self::unbuilt`].
+    /// `BUSY` if some file still waits to be rebuilt on another member and does not bear this loss
+    /// as well: its bytes could never be computed, and what the member holds may be all that is
+    /// left of them. Otherwise as for [`Self::unbuilt`].
     pub fn require_loss_borne(&self, slot: Slot) -> Result<(), OsError> {
         let (array, lost) = (self.array(), MemberSet::EMPTY.with(slot));
         if array.in_use().contains(slot) {
@@ -115,19 +122,23 @@ impl Files {
         })
     }
 
-    /// The bytes that a file's backing file needs, which has `present` bytes on a member that comes back, if it has all that it is to have: nothing has changed the file meanwhile,
-    /// and nothing of it waits.
+    /// The bytes that a file's backing file needs, which has `present` bytes on a member that comes
+    /// back, if it has all that it is to have: nothing has changed the file meanwhile, and nothing
+    /// of it waits.
     #[must_use]
     pub fn kept_bytes(&self, present: u64, marks: &Marks, file: Attribute) -> Option<u64> {
         let record = self.table().load(self.array(), file.inode).ok()??;
         if record.generation == file.generation { bytes_if_kept(present, marks, file.inode, &record) } else { None }
     }
 
-    /// Marks every file that a member which comes back does not keep, before anything of it is touched there. If this attempt is cut short, the next one does not take for whole what
-    /// this one has cut, made anew or filled with zeros: that must not depend on what clocks have told. Nobody changes names meanwhile.
+    /// Marks every file that a member which comes back does not keep, before anything of it is
+    /// touched there. If this attempt is cut short, the next one does not take for whole what this
+    /// one has cut, made anew or filled with zeros: that must not depend on what clocks have told.
+    /// Nobody changes names meanwhile.
     ///
     /// # Errors
-    /// `IO` if a file cannot be marked: then nothing that the member has can be told from what it lacks any more.
+    /// `IO` if a file cannot be marked: then nothing that the member has can be told from what it
+    /// lacks any more.
     pub fn mark_what_lacks(&self, kept: &KeptFiles, marks: &Marks) -> Result<(), OsError> {
         self.each_record(|number, record| {
             let is_left = !lacks(Some((kept, marks)), number, &record) || marks.has(number);
@@ -135,7 +146,8 @@ impl Files {
         })
     }
 
-    /// Notes of every file but those that it keeps that a member, which is out, has lost its bytes. The caller is alone with the array, and nobody has a file open.
+    /// Notes of every file but those that it keeps that a member, which is out, has lost its bytes.
+    /// The caller is alone with the array, and nobody has a file open.
     ///
     /// # Errors
     /// As for [`Self::require_loss_borne`]; then nothing is noted.
@@ -153,7 +165,8 @@ impl Files {
         table.persist_all(array)
     }
 
-    /// Gives a member that is out, and has empty tables, the inode records of the others and their log of names. The caller is alone with the array.
+    /// Gives a member that is out, and has empty tables, the inode records of the others and their
+    /// log of names. The caller is alone with the array.
     ///
     /// # Errors
     /// What the kernel says of the member; `IO` if its memory fails.
@@ -173,7 +186,8 @@ impl Files {
         }
         own.persist(0, own.bytes()?)?;
         copy_body(array, reference, slot, TableKind::Names, format::NAMES_FILE)?;
-        // A member whose table of backing files does not name itself is one that was copied, or has just been made.
+        // A member whose table of backing files does not name itself is one that was copied, or has
+        // just been made.
         self.backings().renew(array, array.in_use().with(slot));
         self.backings().believe(array);
         Ok(())
@@ -187,7 +201,8 @@ impl Files {
         copy_body(self.array(), from, to, TableKind::Names, format::NAMES_FILE)
     }
 
-    /// Makes the copies of inode records that differ, or do not fit their checks, the one that is right, for files that nobody has open.
+    /// Makes the copies of inode records that differ, or do not fit their checks, the one that is
+    /// right, for files that nobody has open.
     ///
     /// # Errors
     /// `IO` if too many members have failed.
@@ -275,7 +290,8 @@ pub const fn times_of(stat: &Stat) -> Timestamps {
     }
 }
 
-/// Copies what a table under `.cxlraid` holds behind its header from one member to another. Nobody stores into either.
+/// Copies what a table under `.cxlraid` holds behind its header from one member to another. Nobody
+/// stores into either.
 fn copy_body(array: &Array, from: Slot, to: Slot, kind: TableKind, name: &core::ffi::CStr) -> Result<(), OsError> {
     let tables = crate::table::open_tables(array, kind, name)?;
     let (Some(Some(source)), Some(Some(target))) = (tables.get(from), tables.get(to)) else { return Ok(()) };

@@ -52,8 +52,8 @@ impl Files {
         Ok(())
     }
 
-    /// Notes every file for resync: a page cache writes back in an order of its own, lanes too, so any file may disagree, and a member may have again
-    /// what a cut took away.
+    /// Notes every file for resync: a page cache writes back in an order of its own, lanes too, so
+    /// any file may disagree, and a member may have again what a cut took away.
     pub(crate) fn note_all(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
         let mut next = 1;
@@ -70,7 +70,8 @@ impl Files {
         Ok(())
     }
 
-    /// Frees the records of files that were open without a name when their processes died. Nobody has a file open.
+    /// Frees the records of files that were open without a name when their processes died. Nobody
+    /// has a file open.
     pub fn free_orphans(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
         table.each_odd(array, |number, state| {
@@ -95,17 +96,20 @@ impl Files {
         (record.generation == attribute.generation).then_some(record.state)
     }
 
-    /// Notes that a file without a name has one, or that the log of names has it: a new one, or one that was being linked when a crash came.
+    /// Notes that a file without a name has one, or that the log of names has it: a new one, or one
+    /// that was being linked when a crash came.
     pub fn has_name(&self, attribute: Attribute) {
         self.table().set_state(self.array(), attribute.inode, InodeState::Used);
     }
 
-    /// Notes that a member has lost what it held of a file, if that can be computed from the others and nobody has the file open.
+    /// Notes that a member has lost what it held of a file, if that can be computed from the others
+    /// and nobody has the file open.
     #[must_use]
     pub fn note_lost(&self, attribute: Attribute, slot: Slot) -> bool {
         let lost = MemberSet::EMPTY.with(slot);
         let Ok(Some(record)) = self.table().load(self.array(), attribute.inode) else { return false };
-        // With more lost than the file bears, what was noted before could not be computed any more either.
+        // With more lost than the file bears, what was noted before could not be computed any more
+        // either.
         let noted = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
         let can = record.generation == attribute.generation
             && self.shared_if_open(attribute).is_none()
@@ -114,7 +118,8 @@ impl Files {
             return false;
         }
         self.table().add_resync(self.array(), attribute.inode, Resync { lost, ..NO_BYTES });
-        // Should a crash keep the backing file that the member is given now, and not the note, its zeros would pass for data.
+        // Should a crash keep the backing file that the member is given now, and not the note, its
+        // zeros would pass for data.
         self.table().persist_note(self.array(), attribute.inode).is_ok()
     }
 
@@ -133,7 +138,8 @@ impl Files {
         }
         let end = offset.saturating_add(length);
         if kind == LaneKind::Truncate || end > record.size {
-            // What lies behind the end may be something else than zeros, also where the file did not have to get space.
+            // What lies behind the end may be something else than zeros, also where the file did
+            // not have to get space.
             self.table().change_flags(array, inode, FLAG_SLACK, 0, |_| {});
         }
         self.table().add_resync(array, inode, Resync { start: offset, end, lost: MemberSet::EMPTY });
@@ -141,8 +147,8 @@ impl Files {
 }
 
 impl InodeTable {
-    /// Calls `visit` with the number of every record that is not the same on all members in use, does not fit its checks, or is an orphan's, and its state on the
-    /// lowest.
+    /// Calls `visit` with the number of every record that is not the same on all members in use,
+    /// does not fit its checks, or is an orphan's, and its state on the lowest.
     pub(crate) fn each_odd(&self, array: &Array, mut visit: impl FnMut(u64, u8) -> Result<(), OsError>) -> Result<(), OsError> {
         let mut next = 1;
         while let Some(run) = self.next_run(array, next)? {
@@ -167,7 +173,8 @@ impl InodeTable {
         Ok(())
     }
 
-    /// Compares a batch of the records up to `last`. Returns how many were compared and how many are odd, or the member whose memory failed.
+    /// Compares a batch of the records up to `last`. Returns how many were compared and how many
+    /// are odd, or the member whose memory failed.
     fn find_odd(
         &self,
         array: &Array,
@@ -188,7 +195,8 @@ impl InodeTable {
         let mut found = 0;
         let find = || {
             for index in 0..batch {
-                // SAFETY: every place is mapped for `batch` records; nobody changes them: the process is alone, or they are atomics.
+                // SAFETY: every place is mapped for `batch` records; nobody changes them: the
+                // process is alone, or they are atomics.
                 let word = |place: *const u64, word: usize| unsafe { place.add(index * WORDS + word).read_volatile() };
                 let state = word(places[0], STATE_OFFSET / 8).to_le_bytes()[STATE_OFFSET % 8];
                 let mut first = [0; INODE_RECORD_BYTES];

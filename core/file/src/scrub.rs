@@ -35,7 +35,8 @@ use units::{MemberSet, Slot};
 const STEP_BYTES: u64 = 1 << 20;
 /// How often a look that met a writer is repeated before the lock is taken.
 const TRY_COUNT: u32 = 4;
-/// How often those that store through mappings are asked to follow before what they have not followed counts as not settled.
+/// How often those that store through mappings are asked to follow before what they have not
+/// followed counts as not settled.
 const FOLLOW_COUNT: u32 = 4;
 
 /// What became of a unit that did not fit.
@@ -58,12 +59,14 @@ pub enum Mended {
 pub enum ScrubMode {
     /// To tell what does not fit.
     Check,
-    /// To tell what does not fit, also where bytes wait for resync. The file is opened as it is for this: the first process
-    /// to open it for writing would make these bytes agree, and nobody would hear that they did not.
+    /// To tell what does not fit, also where bytes wait for resync. The file is opened as it is for
+    /// this: the first process to open it for writing would make these bytes agree, and nobody
+    /// would hear that they did not.
     CheckWaiting,
     /// To mend what does not fit.
     Repair,
-    /// To mend units whose wrong member is known, also where bytes wait for resync, and to leave the others to the resync.
+    /// To mend units whose wrong member is known, also where bytes wait for resync, and to leave
+    /// the others to the resync.
     RepairWaiting,
 }
 
@@ -77,7 +80,8 @@ impl ScrubMode {
 pub struct Watch<'a> {
     /// Called with each unit that does not fit, and with what became of it.
     pub found: &'a mut dyn FnMut(&Mismatch, Mended),
-    /// Called after each step with the bytes that were compared and the bytes of holes. If it returns false the scrub ends.
+    /// Called after each step with the bytes that were compared and the bytes of holes. If it
+    /// returns false the scrub ends.
     pub goes_on: &'a mut dyn FnMut(u64, u64) -> bool,
 }
 
@@ -103,7 +107,8 @@ impl Inode {
     /// Compares everything that members in use hold of the file, up to the size that it has now.
     ///
     /// # Errors
-    /// `IO` if more members failed than the level bears, or the file's redundancy is on members that are out; what the kernel says.
+    /// `IO` if more members failed than the level bears, or the file's redundancy is on members
+    /// that are out; what the kernel says.
     pub fn scrub(&self, mode: ScrubMode, watch: &mut Watch<'_>) -> Result<Scrubbed, OsError> {
         // Units that do not fit because of stores that cannot be followed now count as not settled.
         let _ = self.finish_mappings();
@@ -160,8 +165,9 @@ impl Inode {
         unsettled_bytes
     }
 
-    /// Compares what copies hold behind the end of the file. There the chunks of the last stripe, which reach as far as its
-    /// first chunk does, are to be zeros. On levels with parity these bytes are compared together with their rows.
+    /// Compares what copies hold behind the end of the file. There the chunks of the last stripe,
+    /// which reach as far as its first chunk does, are to be zeros. On levels with parity these
+    /// bytes are compared together with their rows.
     fn look_behind_end(&self) -> Result<Vec<Mismatch>, OsError> {
         let (shared, geometry) = (self.shared(), &self.geometry);
         if geometry.copy_count() == 1 || !geometry.level().has_chunks() {
@@ -190,8 +196,8 @@ impl Inode {
         Ok(Vec::new())
     }
 
-    /// Whether no other process has a record of mappings of the file, no dead process has left its end unfinished, and
-    /// nothing in it waits for resync.
+    /// Whether no other process has a record of mappings of the file, no dead process has left its
+    /// end unfinished, and nothing in it waits for resync.
     fn records_are_quiet(&self) -> bool {
         let shared = self.shared();
         self.records_of_others().next().is_none()
@@ -199,7 +205,8 @@ impl Inode {
             && shared.resync_waits.load(Ordering::Acquire) == 0
     }
 
-    /// Looks at a range and returns what does not fit and is settled. Bytes that are not settled are added to `scrubbed`.
+    /// Looks at a range and returns what does not fit and is settled. Bytes that are not settled
+    /// are added to `scrubbed`.
     fn look_settled(&self, range: Range<u64>, mode: ScrubMode, scrubbed: &mut Scrubbed) -> Result<Look, OsError> {
         let mut look = self.look(range.clone())?;
         for _ in 0..FOLLOW_COUNT {
@@ -220,12 +227,14 @@ impl Inode {
         Ok(look)
     }
 
-    /// Whether nobody is to make a unit fit that does not: neither who stores to it past the locks, nor a resync.
+    /// Whether nobody is to make a unit fit that does not: neither who stores to it past the locks,
+    /// nor a resync.
     fn is_settled(&self, file: &Range<u64>, mode: ScrubMode) -> bool {
         !self.is_stored_to(file) && !self.waits(file, mode)
     }
 
-    /// Whether another process has a mapping by which it may store to the stripes of a unit past the locks.
+    /// Whether another process has a mapping by which it may store to the stripes of a unit past
+    /// the locks.
     fn is_stored_to(&self, file: &Range<u64>) -> bool {
         let stripe = self.geometry.stripe_bytes();
         let (start, end) = (file.start / stripe * stripe, file.end.next_multiple_of(stripe));
@@ -235,7 +244,8 @@ impl Inode {
         })
     }
 
-    /// Whether bytes of a range wait for resync, or a dead process has left a stripe there unfinished.
+    /// Whether bytes of a range wait for resync, or a dead process has left a stripe there
+    /// unfinished.
     fn waits(&self, file: &Range<u64>, mode: ScrubMode) -> bool {
         let shared = self.shared();
         let mask = Blocks::of(&self.geometry, file.start, (file.end - file.start).max(1)).mask();
@@ -282,15 +292,15 @@ impl Inode {
         })
     }
 
-    /// Runs `act` with the locks of `blocks` held. `act` stores nothing under them but what it notes in the record that it
-    /// gets.
+    /// Runs `act` with the locks of `blocks` held. `act` stores nothing under them but what it
+    /// notes in the record that it gets.
     fn holding_to_look<T>(
         &self,
         blocks: Blocks,
         act: impl FnOnce(Option<UndoRecord<'_>>) -> Result<T, OsError>,
     ) -> Result<T, OsError> {
-        // The record is taken before the locks, since that may be a system call. Without a record, a process that inherits
-        // the locks makes parity from the data.
+        // The record is taken before the locks, since that may be a system call. Without a record,
+        // a process that inherits the locks makes parity from the data.
         let undo = self.files.array().runtime().take_undo(self.key()).ok().flatten();
         let record = undo.as_ref().map(Undo::record);
         let held = self.lock_stripes(blocks)?;
@@ -331,9 +341,10 @@ impl Inode {
 
     /// Mends a unit. None: it is not settled any more.
     ///
-    /// The size lock is not held: a process that inherited it from a scrub that was killed would make the last stripe's
-    /// parity from its data, which may be what is wrong. So a process that begins to store past the stripe locks after
-    /// this has asked for such processes, and before the unit is rewritten, is not held off.
+    /// The size lock is not held: a process that inherited it from a scrub that was killed would
+    /// make the last stripe's parity from its data, which may be what is wrong. So a process that
+    /// begins to store past the stripe locks after this has asked for such processes, and before
+    /// the unit is rewritten, is not held off.
     fn mend(&self, mismatch: &Mismatch, mode: ScrubMode) -> Option<Mended> {
         self.with_lanes(|| self.mend_locked(mismatch, mode)).unwrap_or_else(|error| Some(Mended::Failed(error)))
     }
@@ -364,7 +375,8 @@ impl Inode {
             };
             let is_located = |mismatch: &Mismatch| matches!(mismatch.verdict, Verdict::Located(_));
             if is_located(mismatch) && !is_located(&present) {
-                // A member that knew which one is wrong is gone. New redundancy would make the wrong bytes right for good.
+                // A member that knew which one is wrong is gone. New redundancy would make the
+                // wrong bytes right for good.
                 return Ok(Some(Mended::No));
             }
             if self.has_holes() {
@@ -393,8 +405,8 @@ impl Inode {
         })
     }
 
-    /// Stores zeros to what a unit that does not fit has behind the end of the file, whatever is there: no byte but zero is right there. The stripes
-    /// are locked and have space.
+    /// Stores zeros to what a unit that does not fit has behind the end of the file, whatever is
+    /// there: no byte but zero is right there. The stripes are locked and have space.
     fn clear_behind_end_in(&self, unit: &Mismatch) -> Result<(), OsError> {
         let (geometry, size) = (&self.geometry, self.size());
         if !geometry.level().has_chunks() {

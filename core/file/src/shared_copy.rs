@@ -11,15 +11,16 @@
 //!   dead process left something that must be made good first. `SharedFile::copy` is the number of
 //!   the copy: odd while a copy exists, even while there is none, and another for each copy.
 //! - The copy is made and removed under the size lock and all stripe locks. While the copy exists,
-//!   each write() is stored in the copy and then from the copy in the array, under the stripe locks;
-//!   truncations and holes are made in both; reads come from the copy.
+//!   each write() is stored in the copy and then from the copy in the array, under the stripe
+//!   locks; truncations and holes are made in both; reads come from the copy.
 //! - [`array::SharedFile::is_mapped`] says whether the copy exists, not whether there are mappings:
 //!   between the end of the last mapping and the copy's removal another mapping may begin, and find
 //!   the copy as it is.
 //! - The users who may open the file may open the copy ([`crate::copy_access`]), also after the
 //!   file's rights were changed.
-//! - The copy differs from the array only in pages that were stored to through a mapping and are not
-//!   followed yet. To *follow* a page is to write it from the copy to the array, as a writer would.
+//! - The copy differs from the array only in pages that were stored to through a mapping and are
+//!   not followed yet. To *follow* a page is to write it from the copy to the array, as a writer
+//!   would.
 
 use crate::copy_view::CopyInUse;
 use crate::files::Files;
@@ -73,8 +74,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Makes the copy, if there is none. The caller holds a [`crate::Mapped`] of the file, so that nobody removes the
-    /// copy.
+    /// Makes the copy, if there is none. The caller holds a [`crate::Mapped`] of the file, so that
+    /// nobody removes the copy.
     ///
     /// # Errors
     /// `AGAIN` while a process stores to the members directly; `NOSPC` if shared memory is full.
@@ -96,7 +97,8 @@ impl Inode {
         })
     }
 
-    /// Makes the copy's file, fills it and publishes the copy's number. The size lock and all stripe locks are held.
+    /// Makes the copy's file, fills it and publishes the copy's number. The size lock and all
+    /// stripe locks are held.
     fn make_copy(&self, size: u64) -> Result<(), OsError> {
         let file = self.files.make_shared_copy(self.shared())?;
         let (_, anchor) = self.backing_fds().next().ok_or(OsError::IO)?;
@@ -113,8 +115,8 @@ impl Inode {
                 }
             }
             let bytes = (size - at).min(FILL_BYTES as u64) as usize;
-            // What a process stored through a mapping of members may not have been followed when it left them.
-            // SAFETY: the buffer is that long.
+            // What a process stored through a mapping of members may not have been followed when it
+            // left them. SAFETY: the buffer is that long.
             match unsafe { self.striper(self.out_for_stores()).read(at, buffer.as_mut_ptr(), bytes) } {
                 Ok(()) => {}
                 Err(fault) => {
@@ -129,8 +131,8 @@ impl Inode {
             }
             at += bytes as u64;
         }
-        // This process keeps the descriptor by which it made the copy, since the copy's rights may not let it open the
-        // copy again.
+        // This process keeps the descriptor by which it made the copy, since the copy's rights may
+        // not let it open the copy again.
         let number = self.shared().copy.load(Ordering::Acquire).wrapping_add(1);
         self.copy_view.replace(number, copy);
         self.shared().copy.store(number, Ordering::Release);
@@ -145,13 +147,15 @@ impl Inode {
         }
     }
 
-    /// The first offset from `at` on that may hold data: at least one member in use has no hole in its stripe. Holes
-    /// are skipped, since a load from a hole of a tmpfs through a mapping allocates a page.
+    /// The first offset from `at` on that may hold data: at least one member in use has no hole in
+    /// its stripe. Holes are skipped, since a load from a hole of a tmpfs through a mapping
+    /// allocates a page.
     fn next_data(&self, at: u64) -> u64 {
         let place = self.geometry.locate(at);
         let chunked = self.geometry.level().has_chunks();
         let from = self.geometry.member_offset(place.stripe) + if chunked { 0 } else { place.within };
-        // A member that cannot answer counts as having data. The seek moves the descriptor's offset, which nobody uses.
+        // A member that cannot answer counts as having data. The seek moves the descriptor's
+        // offset, which nobody uses.
         let data = |(_, member): (_, &Backing)| match seek(member.fd(), SeekFrom::Data(from)) {
             Ok(found) => Some(found),
             Err(OsError::NXIO) => None,
@@ -192,7 +196,8 @@ impl Inode {
         by_spans(copy, offset, bytes, |span, done, step| unsafe { kernels.copy_from_media(dst.wrapping_add(done), span, step) })
     }
 
-    /// Copies the program's bytes into the copy. The stripes are locked, and the copy is long enough.
+    /// Copies the program's bytes into the copy. The stripes are locked, and the copy is long
+    /// enough.
     ///
     /// # Safety
     /// As [`array::Striper::write`].
@@ -202,7 +207,8 @@ impl Inode {
         by_spans(copy, offset, bytes, |span, done, step| unsafe { kernels.copy_from_media(span, src.wrapping_add(done), step) })
     }
 
-    /// Writes a range of the copy to the array. The stripes are locked, and the members have the space.
+    /// Writes a range of the copy to the array. The stripes are locked, and the members have the
+    /// space.
     pub(crate) fn store_copy(&self, copy: &Backing, mut offset: u64, mut bytes: usize) -> Result<(), OsError> {
         while bytes > 0 {
             let span = copy.span(offset).ok_or(OsError::IO)?;
@@ -214,7 +220,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Writes what the copy has of a range to the array, page by page, where the array has other bytes. The stripes are locked.
+    /// Writes what the copy has of a range to the array, page by page, where the array has other
+    /// bytes. The stripes are locked.
     #[cold]
     pub(crate) fn follow_block(&self, copy: &Backing, offset: u64, bytes: usize) -> Result<(), OsError> {
         let (mut shown, mut stored) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
@@ -250,8 +257,8 @@ impl Inode {
         while bytes > 0 {
             let span = copy.span(offset).ok_or(OsError::IO)?;
             let step = bytes.min(span.bytes as u64);
-            // SAFETY: the span is mapped for `step`. A fault means that the copy ends here, and behind its end nothing
-            // is to be zeroed.
+            // SAFETY: the span is mapped for `step`. A fault means that the copy ends here, and
+            // behind its end nothing is to be zeroed.
             if unsafe { guard(|| kernels.zero_media(span.start.as_ptr(), step as usize)) }.is_err() {
                 return Ok(());
             }
@@ -262,8 +269,8 @@ impl Inode {
 }
 
 impl Files {
-    /// Removes the copy of a file that nobody maps any more. If this process has closed the file, the close has removed
-    /// the copy.
+    /// Removes the copy of a file that nobody maps any more. If this process has closed the file,
+    /// the close has removed the copy.
     pub fn drop_unused_copy(&self, attribute: Attribute) {
         if let Some(inode) = self.open_here(key(attribute.inode, attribute.generation)) {
             // If this fails, the next process that drops the copy or maps the file removes it.
@@ -271,28 +278,29 @@ impl Files {
         }
     }
 
-    /// Gives the copy of a file the file's rights, after these were changed, if the file is open and has a copy.
-    /// `anchor` is a backing file of the file.
+    /// Gives the copy of a file the file's rights, after these were changed, if the file is open
+    /// and has a copy. `anchor` is a backing file of the file.
     pub fn change_copy_access(&self, attribute: Attribute, anchor: BorrowedFd<'_>) {
         let Some(shared) = self.shared_if_open(attribute).filter(|shared| shared.copy.load(Ordering::Acquire) & 1 == 1) else {
             return;
         };
-        // A process that may change the rights of the file may change those of a copy with the same owner. A copy with
-        // another owner (the user who made it) keeps its rights.
+        // A process that may change the rights of the file may change those of a copy with the same
+        // owner. A copy with another owner (the user who made it) keeps its rights.
         if let Ok(copy) = self.open_shared_copy(shared, OFlags::RDONLY) {
             let _ = crate::copy_access::give(copy.as_fd(), anchor);
         }
     }
 
-    /// A file without a name has lost its last user: what processes left that ended before all was followed goes with it. The open-files lock is held.
+    /// A file without a name has lost its last user: what processes left that ended before all was
+    /// followed goes with it. The open-files lock is held.
     pub(crate) fn forget_unfollowed(&self, inode: &Inode) {
         if inode.shared().mapped.swap(0, Ordering::AcqRel) != 0 {
             self.forget_mappings(inode.key(), inode.shared());
         }
     }
 
-    /// A file that nobody has open is freed: what processes that died left of it goes with it. Else it would wait for ever for somebody to open the file. The open-files
-    /// lock is held.
+    /// A file that nobody has open is freed: what processes that died left of it goes with it. Else
+    /// it would wait for ever for somebody to open the file. The open-files lock is held.
     pub(crate) fn forget_left(&self, key: u64, name: Name) {
         if let Some(shared) = self.array().runtime().find_file(key) {
             shared.unlinked.store(name as u32, Ordering::Release);
@@ -315,8 +323,8 @@ impl Files {
         });
     }
 
-    /// Frees the mapping records and lanes that dead processes left of a file that does not exist any more, and removes
-    /// its copy. The open-files lock is held.
+    /// Frees the mapping records and lanes that dead processes left of a file that does not exist
+    /// any more, and removes its copy. The open-files lock is held.
     pub(crate) fn forget_mappings(&self, key: u64, shared: &SharedFile) {
         let runtime = self.array().runtime();
         for (record, _) in runtime.mapped().of(key) {
@@ -328,9 +336,9 @@ impl Files {
     }
 }
 
-/// Calls `act` for each part of a range of the copy that is mapped contiguously. The arguments of `act` are the part's
-/// address, how many bytes of the range lie before the part, and how many bytes the part has. `act` owns nothing and
-/// opens no guard.
+/// Calls `act` for each part of a range of the copy that is mapped contiguously. The arguments of
+/// `act` are the part's address, how many bytes of the range lie before the part, and how many
+/// bytes the part has. `act` owns nothing and opens no guard.
 #[inline]
 fn by_spans(copy: &Backing, offset: u64, bytes: usize, act: impl Fn(*mut u8, usize, usize)) -> Result<(), IoFault> {
     let mut done = 0;
@@ -344,7 +352,8 @@ fn by_spans(copy: &Backing, offset: u64, bytes: usize, act: impl Fn(*mut u8, usi
     Ok(())
 }
 
-/// The error for a fault at `address`: `IO` if the address is the copy's, a bad address of the program otherwise.
+/// The error for a fault at `address`: `IO` if the address is the copy's, a bad address of the
+/// program otherwise.
 fn blame(copy: &Backing, address: usize) -> IoFault {
     if copy.owns(address) { IoFault::Os(OsError::IO) } else { IoFault::BadAddress }
 }

@@ -37,7 +37,8 @@ impl Inode {
         self.members_of(self.shared().cut.load(Ordering::Acquire))
     }
 
-    /// The members that joined while the file was open: it goes on without them until the last process closes it.
+    /// The members that joined while the file was open: it goes on without them until the last
+    /// process closes it.
     pub fn without(&self) -> MemberSet {
         self.members_of(self.shared().without.load(Ordering::Acquire))
     }
@@ -47,7 +48,8 @@ impl Inode {
         MemberSet::from_bits(bits & MemberSet::first(self.backing.len()).bits())
     }
 
-    /// Takes a member out for this file if the file's owner may have cut its backing file there. Returns whether that is so: then the operation can be done again without the member.
+    /// Takes a member out for this file if the file's owner may have cut its backing file there.
+    /// Returns whether that is so: then the operation can be done again without the member.
     ///
     /// # Errors
     /// `IO` if the file does not bear the loss of that member.
@@ -72,12 +74,14 @@ impl Inode {
         Ok(true)
     }
 
-    /// Takes members out for this file: those in `noted`, of which the inode table says already that they have lost its
-    /// bytes, and those that `find_lost` gives, of which it says so afterwards. The note and the bits are changed
-    /// together, with the inode lock held, as at the end of a resync: whoever takes the note away has seen the bits.
+    /// Takes members out for this file: those in `noted`, of which the inode table says already
+    /// that they have lost its bytes, and those that `find_lost` gives, of which it says so
+    /// afterwards. The note and the bits are changed together, with the inode lock held, as at the
+    /// end of a resync: whoever takes the note away has seen the bits.
     ///
     /// # Errors
-    /// `IO`, with nothing changed, if the file does not bear the loss of these members and of those that are noted.
+    /// `IO`, with nothing changed, if the file does not bear the loss of these members and of those
+    /// that are noted.
     fn leave_out_noted(&self, noted: MemberSet, find_lost: impl FnOnce() -> MemberSet) -> Result<(), OsError> {
         let (array, table, shared) = (self.files.array(), self.files.table(), self.shared());
         array.runtime().with_inodes(|_| {
@@ -98,13 +102,15 @@ impl Inode {
         })
     }
 
-    /// A file that others have open already, and that this process opens: members whose backing files somebody has cut go out, for the file alone where its owner may have done that. A load
+    /// A file that others have open already, and that this process opens: members whose backing
+    /// files somebody has cut go out, for the file alone where its owner may have done that. A load
     /// from what was cut off the last page gives zeros, and no fault that would tell.
     ///
     /// # Errors
     /// `IO` if the file does not bear the loss of those members.
     pub(crate) fn leave_out_short(&self) -> Result<(), OsError> {
-        // Whoever opens the file to use it asks for these members next, and makes them anew where it may.
+        // Whoever opens the file to use it asks for these members next, and makes them anew where
+        // it may.
         let is_seen_to = || self.shared().resync_waits.load(Ordering::Acquire) == 1;
         if is_seen_to() || !self.is_short(self.size()) {
             return Ok(());
@@ -123,9 +129,10 @@ impl Inode {
         })
     }
 
-    /// Runs `rebuild`, which makes anew what the members held that count as out for this file, and what others have lost
-    /// ([`Self::hide`]). The size lock and all stripe locks are held, which keeps readers and writers out, but not those
-    /// who compose mappings. If `rebuild` fails, all these members count as out for this file.
+    /// Runs `rebuild`, which makes anew what the members held that count as out for this file, and
+    /// what others have lost ([`Self::hide`]). The size lock and all stripe locks are held, which
+    /// keeps readers and writers out, but not those who compose mappings. If `rebuild` fails, all
+    /// these members count as out for this file.
     pub(crate) fn with_cut_back<T>(&self, rebuild: impl FnOnce(MemberSet) -> Result<T, OsError>) -> Result<T, OsError> {
         let shared = self.shared();
         let mut bits = shared.cut.load(Ordering::Acquire);
@@ -146,22 +153,26 @@ impl Inode {
         }
         shared.anew.store(0, Ordering::Release);
         if !cut.is_empty() {
-            // Its backing file has the length that the data need; what was allocated behind them is not there any more.
+            // Its backing file has the length that the data need; what was allocated behind them is
+            // not there any more.
             shared.allocated_end.store(self.geometry.member_bytes(self.size()), Ordering::Release);
             shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         }
         result
     }
 
-    /// Keeps mappings from showing members before their backing files are made anew. All stripe locks are held.
+    /// Keeps mappings from showing members before their backing files are made anew. All stripe
+    /// locks are held.
     pub(crate) fn hide(&self, members: MemberSet) {
         self.shared().anew.fetch_or(members.bits(), Ordering::AcqRel);
     }
 
-    /// The members whose backing files mappings do not show: those that are out, and those whose bytes are being made anew.
+    /// The members whose backing files mappings do not show: those that are out, and those whose
+    /// bytes are being made anew.
     #[inline]
     pub(crate) fn hidden(&self) -> MemberSet {
-        // Loaded after the members that count as out for this file: these are hidden before they come back.
+        // Loaded after the members that count as out for this file: these are hidden before they
+        // come back.
         let out = self.out();
         match self.shared().anew.load(Ordering::Acquire) {
             0 => out,
@@ -169,10 +180,12 @@ impl Inode {
         }
     }
 
-    /// Whether the bytes that members have lost must wait: a process stores through a mapping that shows another copy than
-    /// the one that would be shown if those members came back. What such a process stores before it looks at the file
-    /// again would be overwritten by the older bytes when it is followed. The size lock is held, so no process begins to
-    /// store to members meanwhile. Members that would not be shown, or that stay out in any case, are not waited for.
+    /// Whether the bytes that members have lost must wait: a process stores through a mapping that
+    /// shows another copy than the one that would be shown if those members came back. What such a
+    /// process stores before it looks at the file again would be overwritten by the older bytes
+    /// when it is followed. The size lock is held, so no process begins to store to members
+    /// meanwhile. Members that would not be shown, or that stay out in any case, are not waited
+    /// for.
     pub(crate) fn must_wait(&self, lost: MemberSet) -> bool {
         let back = lost.minus(self.files.array().runtime().out()).minus(self.without());
         let out = self.out().minus(back);
@@ -191,8 +204,9 @@ impl Inode {
         }
     }
 
-    /// Takes out for this file the members that have lost bytes of it, in a process that makes nothing good. Another
-    /// process that makes their bytes anew, or cuts the file, holds the size lock: what is seen under it is settled.
+    /// Takes out for this file the members that have lost bytes of it, in a process that makes
+    /// nothing good. Another process that makes their bytes anew, or cuts the file, holds the size
+    /// lock: what is seen under it is settled.
     ///
     /// # Errors
     /// `IO`, with nothing changed, if the members that have all their bytes do not suffice.
@@ -216,8 +230,9 @@ impl Inode {
         left
     }
 
-    /// Notes which members have lost bytes of this file because their backing files are too short, and takes these members out for it. Nothing is
-    /// noted if the file does not bear their loss: nobody will ever compute those bytes. All stripe locks that concern the file's end are held.
+    /// Notes which members have lost bytes of this file because their backing files are too short,
+    /// and takes these members out for it. Nothing is noted if the file does not bear their loss:
+    /// nobody will ever compute those bytes. All stripe locks that concern the file's end are held.
     #[cold]
     pub(crate) fn leave_out_short_before_replay(&self) {
         if !self.short(self.size()).is_empty() {
@@ -235,8 +250,8 @@ impl Inode {
         }
     }
 
-    /// Takes members out for this file that a process was making anew when it died. The caller holds a stripe lock, so
-    /// nobody makes them anew meanwhile.
+    /// Takes members out for this file that a process was making anew when it died. The caller
+    /// holds a stripe lock, so nobody makes them anew meanwhile.
     #[cold]
     pub(crate) fn leave_out_unfinished(&self) {
         if self.shared().resync_waits.load(Ordering::Acquire) != 0

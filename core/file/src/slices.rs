@@ -1,6 +1,8 @@
-//! Reading and writing with slices, for callers whose buffers are their own: the mount and the operator's command.
+//! Reading and writing with slices, for callers whose buffers are their own: the mount and the
+//! operator's command.
 //!
-//! A slice is valid memory that is borrowed for the whole call, which is all that the calls on pointers ask for.
+//! A slice is valid memory that is borrowed for the whole call, which is all that the calls on
+//! pointers ask for.
 
 use crate::Inode;
 use sys::OsError;

@@ -1,9 +1,11 @@
 //! Space: growth, holes, truncation.
 //!
-//! A write gets all its space on all members before its first byte is stored. A growing file gets more than it asks for, in proportion
-//! to its size, so that most appends make no system call; what is too much is given back by the last close (`Files`).
+//! A write gets all its space on all members before its first byte is stored. A growing file gets
+//! more than it asks for, in proportion to its size, so that most appends make no system call; what
+//! is too much is given back by the last close (`Files`).
 //!
-//! Backing bytes past the logical size are zeros, and parity counts them as zeros: growth never has to store any.
+//! Backing bytes past the logical size are zeros, and parity counts them as zeros: growth never has
+//! to store any.
 
 use crate::Inode;
 use crate::inode::Modification;
@@ -20,8 +22,8 @@ use units::{MemberSet, PAGE_BYTES};
 
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 2 << 20;
-/// A backing file that grows to at most this size gets space by pages and not by whole granules (media/dax). So do the first bytes of a file
-/// that has less than a huge page.
+/// A backing file that grows to at most this size gets space by pages and not by whole granules
+/// (media/dax). So do the first bytes of a file that has less than a huge page.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// The unit of `st_blocks` (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -29,7 +31,8 @@ const STAT_BLOCK_BYTES: u64 = 512;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 impl Inode {
-    /// Makes room for a file that grows from `size` to `end`, the write beginning at `offset`. The size lock is held.
+    /// Makes room for a file that grows from `size` to `end`, the write beginning at `offset`. The
+    /// size lock is held.
     pub(crate) fn make_room(&self, size: u64, offset: u64, end: u64) -> Result<(), OsError> {
         self.zero_tail(size)?;
         let shared = self.shared();
@@ -47,7 +50,8 @@ impl Inode {
         }
         // What this process remembers may lie behind a cut by another.
         self.refresh_allocations();
-        // Most small files are written by one call or two, and then closed: their first bytes get nothing in advance.
+        // Most small files are written by one call or two, and then closed: their first bytes get
+        // nothing in advance.
         let is_first = present == 0 && wanted < HUGE_PAGE_BYTES;
         let advanced = || with_advance(wanted).min(sys::file_limit::bytes()).max(wanted);
         let generous = if is_first { wanted } else { advanced() };
@@ -126,8 +130,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Refuses what would make the file longer than the process may: before it loses its set-ID bits, which what is refused
-    /// leaves.
+    /// Refuses what would make the file longer than the process may: before it loses its set-ID
+    /// bits, which what is refused leaves.
     fn may_grow(&self, end: u64) -> Result<(), OsError> {
         if end > self.shared().size() { within_limit(end) } else { Ok(()) }
     }
@@ -152,10 +156,13 @@ impl Inode {
         Ok(())
     }
 
-    /// Makes every backing file at least `wanted` bytes long; what is added is a hole. The size lock is held, and no stripe lock.
+    /// Makes every backing file at least `wanted` bytes long; what is added is a hole. The size
+    /// lock is held, and no stripe lock.
     fn lengthen_backing_files(&self, wanted: u64) -> Result<(), OsError> {
-        // Who gets space within the size holds a stripe lock and not the size lock, and may make a backing file longer than the size asks for. A file that becomes longer
-        // between the question for its length and the call that sets it would be cut, and the space taken away that others know to be there.
+        // Who gets space within the size holds a stripe lock and not the size lock, and may make a
+        // backing file longer than the size asks for. A file that becomes longer between the
+        // question for its length and the call that sets it would be cut, and the space taken away
+        // that others know to be there.
         let held = self.lock_stripes(Blocks::ALL)?;
         self.on_members(|backing| extend_durably(backing, wanted))?;
         self.shared().allocated_end.store(wanted, Ordering::Release);
@@ -163,11 +170,13 @@ impl Inode {
         Ok(())
     }
 
-    /// The size lock is held. Zeros the rest of the last stripe, so that its parity counts zeros, and gives the space behind it back.
+    /// The size lock is held. Zeros the rest of the last stripe, so that its parity counts zeros,
+    /// and gives the space behind it back.
     fn cut(&self, size: u64, new: u64) -> Result<(), OsError> {
         let shared = self.shared();
-        // The shared copy, which mappings show, is cut as well. A process that may not open the copy, because it has given up the rights by which it opened the file, cuts nothing: the copy would show
-        // the bytes again when the file grows.
+        // The shared copy, which mappings show, is cut as well. A process that may not open the
+        // copy, because it has given up the rights by which it opened the file, cuts nothing: the
+        // copy would show the bytes again when the file grows.
         self.copy()?;
         let held = self.lock_stripes(Blocks::ALL)?;
         // A mapping may have stored behind the end, in the last page.
@@ -180,7 +189,8 @@ impl Inode {
         self.set_size(new);
         self.zero_there(new, rest, &there)?;
         let kept = self.geometry.member_bytes(new);
-        // Before any is shorter: who finds one that is shorter than this takes it for cut by somebody else.
+        // Before any is shorter: who finds one that is shorter than this takes it for cut by
+        // somebody else.
         shared.allocated_end.store(kept, Ordering::Release);
         self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;
         shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
@@ -227,7 +237,8 @@ impl Inode {
         })
     }
 
-    /// Makes `offset..offset + bytes` read as zeros (fallocate(2) PUNCH_HOLE and, with `grow`, ZERO_RANGE). Whole stripes become holes.
+    /// Makes `offset..offset + bytes` read as zeros (fallocate(2) PUNCH_HOLE and, with `grow`,
+    /// ZERO_RANGE). Whole stripes become holes.
     pub fn punch(&self, offset: u64, bytes: u64, grow: bool) -> Result<(), OsError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
@@ -296,7 +307,8 @@ impl Inode {
         }
         let punched = self.punch_members(start, stop - start);
         if let (Err(_), Some(undo)) = (punched, &undo) {
-            // Some members have holes there, others not: there is no way back, and what zeros take was just given back.
+            // Some members have holes there, others not: there is no way back, and what zeros take
+            // was just given back.
             return self.fill_holes(first, last).and_then(|()| self.finish_zeros(undo, first, last));
         }
         if punched.is_err() {
@@ -305,7 +317,8 @@ impl Inode {
         punched
     }
 
-    /// Gives back what growth took in advance. The caller knows that nobody has the file open. `is_present`: the file was modified in this moment ([`Self::flush_times`]).
+    /// Gives back what growth took in advance. The caller knows that nobody has the file open.
+    /// `is_present`: the file was modified in this moment ([`Self::flush_times`]).
     pub(crate) fn trim(&self, is_present: bool) {
         let flags = self.shared().flags.load(Ordering::Acquire);
         let is_unfinished = self.shared().tail_unfinished.load(Ordering::Relaxed) != 0;
@@ -345,8 +358,9 @@ impl Inode {
             .change_flags(self.files.array(), self.number, add, remove, |flags| shared.flags.store(flags, Ordering::Release));
     }
 
-    /// Runs a system call on every member in use. Lack of space, and what speaks of this process ([`array::is_of_process`]), is the result; any other error takes the member out. A backing file
-    /// that somebody has cut is not made longer, which would put zeros where data was.
+    /// Runs a system call on every member in use. Lack of space, and what speaks of this process
+    /// ([`array::is_of_process`]), is the result; any other error takes the member out. A backing
+    /// file that somebody has cut is not made longer, which would put zeros where data was.
     pub(crate) fn on_members(&self, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
         self.on_some(MemberSet::first(self.backing.len()), act)
     }
@@ -356,7 +370,8 @@ impl Inode {
         self.on_looked_at(members, Look::IfMayBeCut, |backing, _| act(backing))
     }
 
-    /// Does what [`Self::on_some`] does. `act` is given what the look at the backing file has told, if there was one and it still holds.
+    /// Does what [`Self::on_some`] does. `act` is given what the look at the backing file has told,
+    /// if there was one and it still holds.
     fn on_looked_at(
         &self,
         members: MemberSet,
@@ -400,7 +415,8 @@ enum Look {
     Always,
 }
 
-/// Tells whether the kernel would take set-user-id or set-group-id from a backing file if this process cut it, and the process may not give them back.
+/// Tells whether the kernel would take set-user-id or set-group-id from a backing file if this
+/// process cut it, and the process may not give them back.
 fn would_lose_set_id(backing: &Backing, stat: &Stat) -> bool {
     stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
 }
@@ -411,14 +427,16 @@ fn is_of_this_moment(stat: &Stat) -> bool {
     (i128::from(sys::clock::realtime_coarse_ns()) - modified_ns).abs() <= 2 * i128::from(crate::inode::TICK_NS)
 }
 
-/// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
+/// Cuts a backing file and keeps its time of modification and its mode: the program has changed
+/// nothing.
 pub(crate) fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
     cut_looked_at(backing, &fstat(backing.fd())?, bytes, present)
 }
 
 /// Does what [`cut_unnoticed`] does to a backing file that was just looked at.
 fn cut_looked_at(backing: &Backing, stat: &Stat, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
-    // A backing file that is not too long may still have space behind its end: the rest of a huge page.
+    // A backing file that is not too long may still have space behind its end: the rest of a huge
+    // page.
     if stat.st_size as u64 == bytes && stat.st_blocks as u64 * STAT_BLOCK_BYTES <= bytes.next_multiple_of(PAGE_BYTES as u64) {
         return Ok(());
     }
@@ -429,7 +447,8 @@ fn cut_looked_at(backing: &Backing, stat: &Stat, bytes: u64, present: Option<&Mo
     }
     // For who is not its owner the file was modified when it was closed.
     let before = Modification::new(Some(Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 }));
-    // A program may have set another time since this close has set the present one (utimensat(2) by another process, or before a mount has released the file): that time stays.
+    // A program may have set another time since this close has set the present one (utimensat(2) by
+    // another process, or before a mount has released the file): that time stays.
     present.filter(|_| is_of_this_moment(stat)).unwrap_or(&before).set(backing);
     Ok(())
 }
@@ -439,9 +458,9 @@ fn within_limit(bytes: u64) -> Result<(), OsError> {
     if bytes > sys::file_limit::bytes() { Err(OsError::FBIG) } else { Ok(()) }
 }
 
-/// Makes a backing file at least `bytes` long, and that durable where stores are durable without a system call. The size,
-/// which is stored next, would be durable before the length. After a crash the file would be one that somebody has cut.
-/// All stripe locks are held.
+/// Makes a backing file at least `bytes` long, and that durable where stores are durable without a
+/// system call. The size, which is stored next, would be durable before the length. After a crash
+/// the file would be one that somebody has cut. All stripe locks are held.
 fn extend_durably(backing: &Backing, bytes: u64) -> Result<(), OsError> {
     if backing.bytes()? < bytes { backing.set_len(bytes).and_then(|()| backing.persist_layout()) } else { Ok(()) }
 }
@@ -458,7 +477,8 @@ mod tests {
     use dax::{Access, PersistenceDomain};
     use std::os::unix::fs::MetadataExt as _;
 
-    /// A close cuts a backing file and gives it the present time; a program has set the time `set` in between, if there is one. Returns the times of modification and of change.
+    /// A close cuts a backing file and gives it the present time; a program has set the time `set`
+    /// in between, if there is one. Returns the times of modification and of change.
     fn times_after_cut(name: &str, set: Option<i64>) -> [(i64, i64); 2] {
         let path = std::env::temp_dir().join(std::format!("cxlraid-{name}-{}", std::process::id()));
         let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();

@@ -5,7 +5,8 @@ use array::{Array, SharedFile};
 use layout::Geometry;
 use sync::{Acquired, StripeLock};
 
-/// The lock blocks of a range, and the locks that guard them: block index modulo the number of locks.
+/// The lock blocks of a range, and the locks that guard them: block index modulo the number of
+/// locks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
     first: u64,
@@ -93,7 +94,8 @@ pub(crate) struct StripesHeld<'a> {
 }
 
 impl<'a> StripesHeld<'a> {
-    /// Waits for the locks in `mask` of the file `number`, in ascending index. If a member is out the file is marked as changed without it.
+    /// Waits for the locks in `mask` of the file `number`, in ascending index. If a member is out
+    /// the file is marked as changed without it.
     #[inline]
     pub(crate) fn lock(array: &'a Array, shared: &'a SharedFile, number: u64, mask: u64) -> Self {
         let (me, runtime) = (array.runtime().me(), array.runtime());

@@ -33,17 +33,19 @@ pub struct InodeTable {
     members: Vec<Option<Backing>>,
     /// How many records this process knows to lie before the table's end. The count only grows.
     known_count: AtomicU64,
-    /// The members whose records have checks of size and notes, as bits. In a table of version 1 records have none.
+    /// The members whose records have checks of size and notes, as bits. In a table of version 1
+    /// records have none.
     checked: AtomicU32,
-    /// The members whose table is of an earlier use and is to be made anew from the others' ([`Self::renew`]), as bits.
+    /// The members whose table is of an earlier use and is to be made anew from the others'
+    /// ([`Self::renew`]), as bits.
     pub(crate) outdated: AtomicU32,
     /// The members whose mended records this process has told of, as bits.
     pub(crate) told: AtomicU32,
 }
 
 impl InodeTable {
-    /// Opens the tables of the members that are there. `may_renew` says that this process makes the tables whole, and
-    /// that no other process has them open.
+    /// Opens the tables of the members that are there. `may_renew` says that this process makes the
+    /// tables whole, and that no other process has them open.
     pub fn open(array: &Array, may_renew: bool) -> Result<Self, OsError> {
         let outdated = if may_renew { outdated(array) } else { MemberSet::EMPTY };
         let members = open_tables_but(array, TableKind::Inodes, format::INODES_FILE, outdated)?;
@@ -65,8 +67,8 @@ impl InodeTable {
         self.checked.fetch_or(MemberSet::EMPTY.with(slot).bits(), Ordering::Relaxed);
     }
 
-    /// Gives out an inode number and a generation for a file of `shape`. The record is stored on every member in use, as
-    /// that of a file without a name, so a start after a crash frees it.
+    /// Gives out an inode number and a generation for a file of `shape`. The record is stored on
+    /// every member in use, as that of a file without a name, so a start after a crash frees it.
     pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
         array.runtime().with_inodes(|hint| {
             let number = self.find_free(array, hint.load(Ordering::Relaxed))?;
@@ -86,7 +88,8 @@ impl InodeTable {
         })
     }
 
-    /// A free number, with room for its record on every member in use. The search begins at `hint`, which any process may have stored.
+    /// A free number, with room for its record on every member in use. The search begins at `hint`,
+    /// which any process may have stored.
     fn find_free(&self, array: &Array, hint: u64) -> Result<u64, OsError> {
         let mut number = hint.max(1);
         let mut known = self.known_count.load(Ordering::Relaxed);
@@ -95,7 +98,8 @@ impl InodeTable {
                 known = known.max(self.count(slot)?);
                 Ok(())
             })?;
-            // A hint beyond that is wrong: the search goes on behind the last record that was ever used.
+            // A hint beyond that is wrong: the search goes on behind the last record that was ever
+            // used.
             number = number.min(known + 1);
         }
         while number <= known && !self.is_free(array, number)? {
@@ -111,7 +115,8 @@ impl InodeTable {
         }
     }
 
-    /// Whether every member in use says that a number is free. A member that has lost its records says so of all numbers.
+    /// Whether every member in use says that a number is free. A member that has lost its records
+    /// says so of all numbers.
     fn is_free(&self, array: &Array, number: u64) -> Result<bool, OsError> {
         let mut is_free = true;
         self.ask_each(array, |slot| {
@@ -133,19 +138,22 @@ impl InodeTable {
         array.first_in_use().map(|_| ())
     }
 
-    /// Gets space for the record of `number` on every member in use, and for [`GROWTH_COUNT`] records if the table is to
-    /// `grow`. A record before the table's end needs it too, since it may lie in a hole.
+    /// Gets space for the record of `number` on every member in use, and for [`GROWTH_COUNT`]
+    /// records if the table is to `grow`. A record before the table's end needs it too, since it
+    /// may lie in a hole.
     fn make_room(&self, array: &Array, number: u64, grow: bool) -> Result<(), OsError> {
         let count = if grow { GROWTH_COUNT } else { 1 };
         let last = (number + count - 1).min(INODE_COUNT_MAX);
         let (from, end) = (inode_record_offset(number), inode_table_bytes(last).min(sys::file_limit::bytes()));
         if number > INODE_COUNT_MAX || end < from + INODE_RECORD_BYTES as u64 {
-            // The table would exceed the program's limit on file sizes, and the kernel would kill the program for that.
+            // The table would exceed the program's limit on file sizes, and the kernel would kill
+            // the program for that.
             return Err(OsError::NOSPC);
         }
         for slot in array.in_use().iter() {
             if !self.has_header(slot) {
-                // The table was cut to nothing. If it were made longer, it would say that all numbers are free.
+                // The table was cut to nothing. If it were made longer, it would say that all
+                // numbers are free.
                 array.fail_member(slot)?;
                 continue;
             }
@@ -167,7 +175,8 @@ impl InodeTable {
         self.members.iter().position(|table| table.as_ref().is_some_and(|table| table.owns(address)))
     }
 
-    /// Where the record of `number` lies in memory on a member, and how many bytes of records follow.
+    /// Where the record of `number` lies in memory on a member, and how many bytes of records
+    /// follow.
     pub(crate) fn run(&self, slot: Slot, number: u64) -> Option<(*const u64, usize)> {
         let span = self.members[slot].as_ref()?.span(inode_record_offset(number))?;
         Some((span.start.as_ptr().cast(), span.bytes))
@@ -195,8 +204,8 @@ impl InodeTable {
     pub fn set_size(&self, array: &Array, number: u64, generation: u64, size: u64) {
         let check = size_check(number, generation, size);
         self.store_everywhere(array, number, |record| {
-            // SAFETY: see `store_everywhere`; records are 64-byte aligned, the size is their first word and its check
-            // their last. The check is stored last.
+            // SAFETY: see `store_everywhere`; records are 64-byte aligned, the size is their first
+            // word and its check their last. The check is stored last.
             unsafe {
                 AtomicU64::from_ptr(record.add(SIZE_OFFSET).cast()).store(size, Ordering::Release);
                 AtomicU64::from_ptr(record.add(SIZE_CHECK_OFFSET).cast()).store(check, Ordering::Release);
@@ -204,8 +213,8 @@ impl InodeTable {
         });
     }
 
-    /// Adds flags to a record on every member in use, and takes others away. `known` is called with the record's new
-    /// flags, before another process can change them.
+    /// Adds flags to a record on every member in use, and takes others away. `known` is called with
+    /// the record's new flags, before another process can change them.
     pub fn change_flags(&self, array: &Array, number: u64, add: u32, remove: u32, known: impl FnOnce(u32)) {
         array.runtime().with_inodes(|_| {
             let record = self.change_notes(array, number, |record| {
@@ -216,9 +225,10 @@ impl InodeTable {
         });
     }
 
-    /// Changes the notes of a record on every member in use. All notes are stored, made from the copy that is right, so
-    /// that a damaged copy does not get a check that fits its damage. The inode lock is held. Returns the changed record;
-    /// None, with nothing changed, if no member has the record whole.
+    /// Changes the notes of a record on every member in use. All notes are stored, made from the
+    /// copy that is right, so that a damaged copy does not get a check that fits its damage. The
+    /// inode lock is held. Returns the changed record; None, with nothing changed, if no member has
+    /// the record whole.
     pub(crate) fn change_notes(&self, array: &Array, number: u64, change: impl FnOnce(&mut Record)) -> Option<Record> {
         let mut record = self.load_right(array, number).ok()?;
         change(&mut record);
@@ -227,8 +237,9 @@ impl InodeTable {
         let word = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| record[at + index]));
         let long = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| record[at + index]));
         self.store_everywhere(array, number, |to| {
-            // SAFETY: see `store_everywhere`; each field lies at a multiple of its size. The end of the range that waits
-            // for resync is stored after the notes to which it gives a meaning, then the state, and the check last.
+            // SAFETY: see `store_everywhere`; each field lies at a multiple of its size. The end of
+            // the range that waits for resync is stored after the notes to which it gives a
+            // meaning, then the state, and the check last.
             unsafe {
                 for at in [LOST_MASK_OFFSET, FLAGS_OFFSET] {
                     AtomicU32::from_ptr(to.add(at).cast()).store(word(at), Ordering::Release);
@@ -243,13 +254,15 @@ impl InodeTable {
         Some(record)
     }
 
-    /// Runs `store` on the address of a record on every member in use, inside a guard. The caller has loaded the record
-    /// since it opened the file, so the record is mapped ([`Self::map_record`]). A member whose memory fails goes out, and
-    /// its loss is on record before this returns. Otherwise that member could come back as the lowest one and undo the
+    /// Runs `store` on the address of a record on every member in use, inside a guard. The caller
+    /// has loaded the record since it opened the file, so the record is mapped
+    /// ([`Self::map_record`]). A member whose memory fails goes out, and its loss is on record
+    /// before this returns. Otherwise that member could come back as the lowest one and undo the
     /// change.
     pub(crate) fn store_everywhere(&self, array: &Array, number: u64, store: impl Fn(*mut u8)) {
         let mut failed = false;
-        // Those that join come last, so that whoever copies a record to them and compares finds it changed meanwhile.
+        // Those that join come last, so that whoever copies a record to them and compares finds it
+        // changed meanwhile.
         let joining = array.runtime().joining();
         let in_use = array.in_use();
         for slot in in_use.iter().chain(joining.minus(in_use).iter()) {
@@ -261,7 +274,8 @@ impl InodeTable {
             let flush = self.flush(slot);
             let result = {
                 let store = &store;
-                // SAFETY: `record` points to 64 mapped bytes; the closure owns nothing; records change only by atomics.
+                // SAFETY: `record` points to 64 mapped bytes; the closure owns nothing; records
+                // change only by atomics.
                 unsafe {
                     guard(|| {
                         store(record);
@@ -288,8 +302,8 @@ impl InodeTable {
         let record = self.address(slot, number)?;
         let mut bytes = [0u8; INODE_RECORD_BYTES];
         let out = bytes.as_mut_ptr();
-        // SAFETY: both are 64 bytes; the closure owns nothing. The size cannot be torn: it is one aligned word, and is
-        // copied as one.
+        // SAFETY: both are 64 bytes; the closure owns nothing. The size cannot be torn: it is one
+        // aligned word, and is copied as one.
         unsafe {
             guard(|| {
                 for word in 0..INODE_RECORD_BYTES / 8 {
@@ -302,12 +316,14 @@ impl InodeTable {
         Ok(bytes)
     }
 
-    /// Whether a member's table begins with a header and not with zeros. True also if the table cannot be mapped.
+    /// Whether a member's table begins with a header and not with zeros. True also if the table
+    /// cannot be mapped.
     fn has_header(&self, slot: Slot) -> bool {
         let Some(span) = self.members[slot].as_ref().and_then(|table| table.span(0)) else { return true };
         let mut magic = 0;
         let (start, out) = (span.start.as_ptr().cast::<u64>(), &raw mut magic);
-        // SAFETY: eight mapped bytes at a multiple of 4096; the closure owns nothing; nobody stores there.
+        // SAFETY: eight mapped bytes at a multiple of 4096; the closure owns nothing; nobody stores
+        // there.
         unsafe { guard(|| *out = start.read_volatile()) }.is_ok_and(|()| magic != 0)
     }
 
@@ -319,8 +335,9 @@ impl InodeTable {
         self.load_bytes(slot, number).map(|bytes| InodeRecord::generation_of(&bytes))
     }
 
-    /// Fills a free record, the state last. The record is not written back: it is one line, whose stores become durable
-    /// in their order, and nothing on the members refers to it before [`Self::set_state`] changes its state.
+    /// Fills a free record, the state last. The record is not written back: it is one line, whose
+    /// stores become durable in their order, and nothing on the members refers to it before
+    /// [`Self::set_state`] changes its state.
     fn store_new(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
         let record = self.address(slot, number)?;
         let mut pending = *bytes;
@@ -329,7 +346,8 @@ impl InodeTable {
         pending[NOTES_CHECK_OFFSET..][..4].copy_from_slice(&check.to_le_bytes());
         let (state, check) = (bytes[STATE_OFFSET], notes_check(number, bytes));
         let pending = pending.as_ptr();
-        // SAFETY: 64 bytes each; the inode lock is held, so nobody else changes a free record; the closure owns nothing.
+        // SAFETY: 64 bytes each; the inode lock is held, so nobody else changes a free record; the
+        // closure owns nothing.
         unsafe {
             guard(|| {
                 core::ptr::copy_nonoverlapping(pending, record, INODE_RECORD_BYTES);
@@ -340,7 +358,8 @@ impl InodeTable {
         .map_err(|_| OsError::IO)
     }
 
-    /// Overwrites a record by one of another generation, for recovery. What is cut short is a free record, or the new one.
+    /// Overwrites a record by one of another generation, for recovery. What is cut short is a free
+    /// record, or the new one.
     pub(crate) fn store_instead(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
         let (record, flush) = (self.address(slot, number)?, self.flush(slot));
         // SAFETY: the record's 64 bytes; nobody else uses it; the closure owns nothing.
@@ -359,7 +378,8 @@ impl InodeTable {
         .map_err(|_| OsError::IO)
     }
 
-    /// Overwrites a record as a whole, for recovery. A store that is cut short leaves a record that is not whole.
+    /// Overwrites a record as a whole, for recovery. A store that is cut short leaves a record that
+    /// is not whole.
     pub(crate) fn store_bytes(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
         let (record, flush, bytes) = (self.address(slot, number)?, self.flush(slot), bytes.as_ptr());
         // SAFETY: 64 bytes each; nobody else uses the record; the closure owns nothing.
@@ -375,8 +395,8 @@ impl InodeTable {
         .map_err(|_| OsError::IO)
     }
 
-    /// Runs an operation on one member. If it fails the member goes out, which is an error only if the array does not bear
-    /// that.
+    /// Runs an operation on one member. If it fails the member goes out, which is an error only if
+    /// the array does not bear that.
     fn on_member(&self, array: &Array, slot: Slot, act: impl FnOnce() -> Result<(), OsError>) -> Result<(), OsError> {
         match act() {
             Ok(()) => Ok(()),
@@ -397,7 +417,8 @@ impl InodeTable {
         self.members[slot].as_ref().map_or(persist::Flush::NotNeeded, |table| table.domain().flush())
     }
 
-    /// Makes all tables in use durable where that takes a system call. A member that fails goes out.
+    /// Makes all tables in use durable where that takes a system call. A member that fails goes
+    /// out.
     pub(crate) fn persist_all(&self, array: &Array) -> Result<(), OsError> {
         for slot in array.in_use().iter() {
             let Some(table) = self.members[slot].as_ref() else { continue };
@@ -406,7 +427,8 @@ impl InodeTable {
         Ok(())
     }
 
-    /// Makes the record of `number` durable on every member in use where that takes a system call. A member that fails goes out.
+    /// Makes the record of `number` durable on every member in use where that takes a system call.
+    /// A member that fails goes out.
     pub fn persist(&self, array: &Array, number: u64) -> Result<(), OsError> {
         self.persist_note(array, number)?;
         array.before_change()
@@ -422,8 +444,8 @@ impl InodeTable {
     }
 }
 
-/// Why a table cannot be mapped: its file system has failed or takes no changes any more (`IO`), or this process has no
-/// room in its address space (`NOMEM`).
+/// Why a table cannot be mapped: its file system has failed or takes no changes any more (`IO`), or
+/// this process has no room in its address space (`NOMEM`).
 #[cold]
 pub(crate) fn why_unmapped(table: &Backing) -> OsError {
     let mut byte = 0;
@@ -435,14 +457,15 @@ pub(crate) fn why_unmapped(table: &Backing) -> OsError {
     }
 }
 
-/// Opens a table under `.cxlraid` on every member that is there and has not failed; None where an older program made the
-/// member without this table. A member whose table is missing, or is not the array's, goes out if it can be spared.
+/// Opens a table under `.cxlraid` on every member that is there and has not failed; None where an
+/// older program made the member without this table. A member whose table is missing, or is not the
+/// array's, goes out if it can be spared.
 pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
     open_tables_but(array, kind, name, MemberSet::EMPTY)
 }
 
-/// The members in use whose inode table is of an earlier use. None of them if no member has a table of this use, from
-/// which they could be made anew.
+/// The members in use whose inode table is of an earlier use. None of them if no member has a table
+/// of this use, from which they could be made anew.
 fn outdated(array: &Array) -> MemberSet {
     let use_count = array.runtime().use_count();
     let headers: Vec<_> = array
@@ -462,7 +485,8 @@ fn outdated(array: &Array) -> MemberSet {
     headers.iter().filter(|(slot, header)| is_outdated(*slot, header)).map(|(slot, _)| *slot).collect()
 }
 
-/// Opens tables as [`open_tables`] does. Those of the members in `unasked` are opened whatever their headers say.
+/// Opens tables as [`open_tables`] does. Those of the members in `unasked` are opened whatever
+/// their headers say.
 fn open_tables_but(
     array: &Array,
     kind: TableKind,
@@ -506,8 +530,9 @@ fn open_tables_but(
         .collect()
 }
 
-/// Maps the beginning of a table that this process has just opened. A process without room for it in its address space must
-/// find that here, before it has changed anything; what else keeps a table from being mapped is found at its use.
+/// Maps the beginning of a table that this process has just opened. A process without room for it
+/// in its address space must find that here, before it has changed anything; what else keeps a
+/// table from being mapped is found at its use.
 fn has_room(table: &Backing) -> Result<(), OsError> {
     match table.span(0) {
         None if why_unmapped(table) == OsError::NOMEM => Err(OsError::NOMEM),
@@ -541,7 +566,8 @@ pub(crate) fn open_journal(member: &Member) -> Result<(Backing, PersistenceDomai
     open_below(member, format::JOURNAL_FILE, Backing::new)
 }
 
-/// Opens a table under `.cxlraid` of a member that is there. Also returns the member's persistence domain.
+/// Opens a table under `.cxlraid` of a member that is there. Also returns the member's persistence
+/// domain.
 pub(crate) fn open_meta_file(member: &Member, name: &core::ffi::CStr) -> Result<(Backing, PersistenceDomain), OsError> {
     open_below(member, name, Backing::small)
 }

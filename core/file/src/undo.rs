@@ -12,7 +12,8 @@ use medium::Medium;
 use sys::OsError;
 use units::MemberSet;
 
-/// How often a thread that finds no free record lets others go on: those that have one hold it for microseconds.
+/// How often a thread that finds no free record lets others go on: those that have one hold it for
+/// microseconds.
 const PATIENCE: usize = 1000;
 
 /// Whether parity with these members out may be all there is of some data.
@@ -22,7 +23,8 @@ pub(crate) fn is_needed(geometry: &Geometry, out: MemberSet) -> bool {
 }
 
 impl Files {
-    /// How many changes of files that are still there wait to be undone, since their processes died.
+    /// How many changes of files that are still there wait to be undone, since their processes
+    /// died.
     #[must_use]
     pub fn unfinished_changes(&self) -> usize {
         self.free_abandoned();
@@ -30,7 +32,8 @@ impl Files {
         self.array().runtime().abandoned_undo().count()
     }
 
-    /// Frees the records of dead processes that were in the middle of nothing, or of a file that is gone.
+    /// Frees the records of dead processes that were in the middle of nothing, or of a file that is
+    /// gone.
     #[cold]
     fn free_abandoned(&self) {
         let runtime = self.array().runtime();
@@ -52,8 +55,9 @@ impl Files {
 }
 
 impl Inode {
-    /// A record for the next change of this file's stripes, if these members being out asks for one. None, too, if all are taken by processes that died and whose files nobody has
-    /// opened since: what a death then does to the bytes beside those being written is the write hole.
+    /// A record for the next change of this file's stripes, if these members being out asks for
+    /// one. None, too, if all are taken by processes that died and whose files nobody has opened
+    /// since: what a death then does to the bytes beside those being written is the write hole.
     ///
     /// # Errors
     /// `NOSPC` if shared memory is full.
@@ -73,7 +77,8 @@ impl Inode {
         Ok(None)
     }
 
-    /// Puts right what processes that died were storing to this file. The caller has inherited a lock of one, if there is any.
+    /// Puts right what processes that died were storing to this file. The caller has inherited a
+    /// lock of one, if there is any.
     pub(crate) fn undo_dead(&self) -> Result<(), OsError> {
         let array = self.files.array();
         let mine = |record: &UndoRecord<'_>| record.key() == self.key();
@@ -90,7 +95,8 @@ impl Inode {
         })
     }
 
-    /// Of these locks, which were inherited from dead processes, those whose owner was only looking at what they guard. The owner is forgotten.
+    /// Of these locks, which were inherited from dead processes, those whose owner was only looking
+    /// at what they guard. The owner is forgotten.
     #[cold]
     pub(crate) fn only_looked_at(&self, locks: u64) -> u64 {
         let runtime = self.files.array().runtime();
@@ -112,7 +118,8 @@ impl Inode {
         })
     }
 
-    /// Makes a block of stripes what it was before the change that the record was taken for, or what it was to be. Done again, it changes nothing.
+    /// Makes a block of stripes what it was before the change that the record was taken for, or
+    /// what it was to be. Done again, it changes nothing.
     pub(crate) fn undo(&self, record: &UndoRecord<'_>) -> Result<(), OsError> {
         match record.unfinished() {
             None | Some(Unfinished::Looking { .. }) => Ok(()),
@@ -129,7 +136,8 @@ impl Inode {
         }
     }
 
-    /// What follows from a fault in a change that has a record: on the members that are left the block in which it was is whole.
+    /// What follows from a fault in a change that has a record: on the members that are left the
+    /// block in which it was is whole.
     #[cold]
     pub(crate) fn undo_after_fault(&self, undo: &Undo<'_>, fault: IoFault) -> Result<(), OsError> {
         let array = self.files.array();

@@ -2,8 +2,8 @@
 //! it good.
 //!
 //! A process notices such a death when it inherits a lock. It repairs what the lock guards before
-//! anybody uses that. A process that may not store into the file leaves a note in the runtime segment
-//! for a process that may.
+//! anybody uses that. A process that may not store into the file leaves a note in the runtime
+//! segment for a process that may.
 //!
 //! A process that opens the file or calls fsync inherits all locks of dead processes at once
 //! (`settle_dead`): if a member were lost before that, stripes whose redundancy does not fit would
@@ -12,8 +12,8 @@
 //! - In what a stripe lock guards, redundancy may not fit the data. The redundancy is computed from
 //!   the data, or, if a data chunk's member is out, the unfinished store is undone.
 //! - Under the size lock, the file was growing or shrinking. The size itself is whole, since it is
-//!   stored in one word. But members may differ in it, and bytes that were stored behind the end need
-//!   not be zeros: the next growth would show them.
+//!   stored in one word. But members may differ in it, and bytes that were stored behind the end
+//!   need not be zeros: the next growth would show them.
 
 use crate::Inode;
 use crate::files::Files;
@@ -30,8 +30,8 @@ use sys::OsError;
 use sys::rustix::fs::{SeekFrom, seek};
 
 impl Files {
-    /// The files in which dead processes left something to be made good: writes or, if `mappings`, stores through
-    /// mappings. A process that opens such a file for writing makes it good.
+    /// The files in which dead processes left something to be made good: writes or, if `mappings`,
+    /// stores through mappings. A process that opens such a file for writing makes it good.
     #[must_use]
     pub fn left_unfinished(&self, mappings: bool) -> Vec<Attribute> {
         self.array().runtime().left_unfinished(mappings).into_iter().filter_map(|key| self.attribute_of(key)).collect()
@@ -45,24 +45,27 @@ impl Files {
     }
 }
 
-/// The number that says of the end of a file that its last user closed it in order, and that somebody has made a backing file longer by hand
-/// since. Any other number but 0 says that its last user did not come to an end with it.
+/// The number that says of the end of a file that its last user closed it in order, and that
+/// somebody has made a backing file longer by hand since. Any other number but 0 says that its last
+/// user did not come to an end with it.
 pub(crate) const TAIL_LONG: u32 = 2;
 
 impl Inode {
-    /// Takes the stripe locks of `blocks`, and repairs what a writer that died holding one of them may have left half
-    /// done.
+    /// Takes the stripe locks of `blocks`, and repairs what a writer that died holding one of them
+    /// may have left half done.
     pub(crate) fn lock_stripes(&self, blocks: Blocks) -> Result<StripesHeld<'_>, OsError> {
         self.lock_masked(blocks.mask())
     }
 
-    /// Does as [`Self::lock_stripes`] for several ranges. `mask` is the union of their masks ([`Blocks::mask`]).
+    /// Does as [`Self::lock_stripes`] for several ranges. `mask` is the union of their masks
+    /// ([`Blocks::mask`]).
     pub(crate) fn lock_masked(&self, mask: u64) -> Result<StripesHeld<'_>, OsError> {
         let held = StripesHeld::lock(self.files.array(), self.shared(), self.number, mask);
         if !self.missed().is_empty() {
-            // The process has closed the file as its last act, and a thread of it still works. Others have opened the file
-            // anew meanwhile, and use a member that this process does not have the file open on. Who inherited a lock here
-            // leaves to these what is half done.
+            // The process has closed the file as its last act, and a thread of it still works.
+            // Others have opened the file anew meanwhile, and use a member that this process does
+            // not have the file open on. Who inherited a lock here leaves to these what is half
+            // done.
             self.shared().stripes_unfinished.fetch_or(held.inherited, Ordering::AcqRel);
             return Err(OsError::IO);
         }
@@ -74,11 +77,12 @@ impl Inode {
         Ok(held)
     }
 
-    /// Makes good what dead processes left half done under any lock of this file, if this process may store into the
-    /// file. What cannot be made good now is left to the next process that tries.
+    /// Makes good what dead processes left half done under any lock of this file, if this process
+    /// may store into the file. What cannot be made good now is left to the next process that
+    /// tries.
     ///
-    /// Cost: a load of each lock's owner word, and three system calls for each owner that is neither this process nor
-    /// the previous owner.
+    /// Cost: a load of each lock's owner word, and three system calls for each owner that is
+    /// neither this process nor the previous owner.
     pub(crate) fn settle_dead(&self) {
         let (shared, runtime) = (self.shared(), self.files.array().runtime());
         if !self.writable || self.is_left_alone() {
@@ -107,8 +111,8 @@ impl Inode {
         self.shared().stripes_unfinished.fetch_or(locks, Ordering::Relaxed);
         self.leave_out_unfinished();
         if self.writable {
-            // A member that is away unnoticed must not come back in sync after this process has stored something
-            // without it.
+            // A member that is away unnoticed must not come back in sync after this process has
+            // stored something without it.
             self.files.array().before_change()?;
             self.replay_behind(locks)?;
             self.undo_dead()?;
@@ -128,9 +132,9 @@ impl Inode {
         if rest == 0 { 0 } else { Blocks::of(&self.geometry, size, rest).mask() }
     }
 
-    /// Notes that bytes behind the end of the file may be no zeros, if the file's last stripe is among those before
-    /// `end`. The caller has found that parity may not fit the data of these stripes, and a member with data of them is
-    /// out: what is computed of them may be anything.
+    /// Notes that bytes behind the end of the file may be no zeros, if the file's last stripe is
+    /// among those before `end`. The caller has found that parity may not fit the data of these
+    /// stripes, and a member with data of them is out: what is computed of them may be anything.
     pub(crate) fn doubt_tail(&self, end: u64) {
         let (size, stripe) = (self.size(), self.geometry.stripe_bytes());
         if !size.is_multiple_of(stripe) && end > size / stripe * stripe {
@@ -138,15 +142,16 @@ impl Inode {
         }
     }
 
-    /// Notes that bytes behind the end of the file may be no zeros. They are made zeros before the file grows, if need
-    /// be by the next process that opens the file.
+    /// Notes that bytes behind the end of the file may be no zeros. They are made zeros before the
+    /// file grows, if need be by the next process that opens the file.
     #[cold]
     pub(crate) fn leave_tail(&self) {
         self.add_flags(format::FLAG_SLACK);
         self.shared().tail_unfinished.store(1, Ordering::Relaxed);
     }
 
-    /// Computes from the data the redundancy of every lock block that these locks guard. Where there is a shared copy, its bytes are the data.
+    /// Computes from the data the redundancy of every lock block that these locks guard. Where
+    /// there is a shared copy, its bytes are the data.
     fn repair_blocks(&self, locks: u64) -> Result<(), OsError> {
         let block_bytes = self.geometry.lock_block_bytes();
         let size = self.size();
@@ -154,8 +159,8 @@ impl Inode {
         let copy = self.copy()?;
         let mut block = 0;
         while block < size.div_ceil(block_bytes) {
-            // A damaged size may be any number, so only blocks of which members hold data are looked at. Members that
-            // cannot answer count as having data.
+            // A damaged size may be any number, so only blocks of which members hold data are
+            // looked at. Members that cannot answer count as having data.
             let start = block * block_bytes;
             let held = self.data_from(start).unwrap_or(Some(start));
             let shown = copy.as_ref().and_then(|copy| seek(copy.fd(), SeekFrom::Data(start)).ok());
@@ -177,8 +182,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Makes copies and parity of a range agree with its data after a change that ended with an error. What cannot be done now is left to
-    /// whoever locks the stripes next. They are locked.
+    /// Makes copies and parity of a range agree with its data after a change that ended with an
+    /// error. What cannot be done now is left to whoever locks the stripes next. They are locked.
     #[cold]
     pub(crate) fn make_fit(&self, offset: u64, bytes: u64) {
         if self.resync(offset, bytes).is_err() {
@@ -206,7 +211,8 @@ impl Inode {
         })
     }
 
-    /// Runs `look` with the size lock held. What a process that died may have left at the file's end stays as it is.
+    /// Runs `look` with the size lock held. What a process that died may have left at the file's
+    /// end stays as it is.
     pub(crate) fn with_size_lock<T>(&self, look: impl FnOnce() -> T) -> T {
         let (shared, runtime) = (self.shared(), self.files.array().runtime());
         if shared.size_lock.lock(runtime.me(), runtime) == Acquired::Inherited {
@@ -217,31 +223,32 @@ impl Inode {
         result
     }
 
-    /// Runs a change of the file under the size lock. The change does not begin before the file's end has been
-    /// repaired.
+    /// Runs a change of the file under the size lock. The change does not begin before the file's
+    /// end has been repaired.
     pub(crate) fn change_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         self.with_size_locked(|_| {
             if undo::is_needed(&self.geometry, self.out()) {
-                // A process that died in the last stripe may have left bytes behind the end, which a growth would show.
+                // A process that died in the last stripe may have left bytes behind the end, which
+                // a growth would show.
                 drop(self.lock_masked(self.last_stripe_mask())?);
             }
-            // If a member went out after the caller's `before_change`, `finish_tail` has done nothing. So it is called
-            // again.
+            // If a member went out after the caller's `before_change`, `finish_tail` has done
+            // nothing. So it is called again.
             while self.writable && self.shared().tail_unfinished.load(Ordering::Relaxed) != 0 {
                 self.files.array().before_change()?;
                 self.finish_tail()?;
             }
             let result = change(self.size())?;
-            // A member that went out during the change lacks a part of it, perhaps the size. That is put on record
-            // before the change counts as made.
+            // A member that went out during the change lacks a part of it, perhaps the size. That
+            // is put on record before the change counts as made.
             self.files.array().before_change()?;
             Ok(result)
         })
     }
 
-    /// The size that programs are told. A write that a dead writer committed to the journal and that is not in place
-    /// yet would make the file longer. It is put in place first: a program that has been told the shorter size must not
-    /// see the write appear later.
+    /// The size that programs are told. A write that a dead writer committed to the journal and
+    /// that is not in place yet would make the file longer. It is put in place first: a program
+    /// that has been told the shorter size must not see the write appear later.
     #[inline]
     #[must_use]
     pub fn settled_size(&self) -> u64 {
@@ -253,14 +260,16 @@ impl Inode {
         self.size()
     }
 
-    /// Whether a member is away without that being on record: it comes back in sync if nothing is stored meanwhile. A
-    /// process that changes the file puts it on record first (`Array::before_change`).
+    /// Whether a member is away without that being on record: it comes back in sync if nothing is
+    /// stored meanwhile. A process that changes the file puts it on record first
+    /// (`Array::before_change`).
     pub(crate) fn is_left_alone(&self) -> bool {
         !self.files.array().runtime().out_unrecorded().is_empty()
     }
 
-    /// Repairs the end of the file: gives every member the size, and makes the bytes behind the end zeros. The size
-    /// lock is held. Does nothing if this process may not store into the file, or must not yet.
+    /// Repairs the end of the file: gives every member the size, and makes the bytes behind the end
+    /// zeros. The size lock is held. Does nothing if this process may not store into the file, or
+    /// must not yet.
     #[cold]
     pub(crate) fn finish_tail(&self) -> Result<(), OsError> {
         if !self.writable || self.is_left_alone() {
@@ -271,14 +280,14 @@ impl Inode {
         // Nobody has written what is mended then, so the file is as old as before.
         let is_only_long = self.shared().tail_unfinished.load(Ordering::Relaxed) == TAIL_LONG;
         let times = if is_only_long { self.times_from_others_than(self.lost_bytes()) } else { None };
-        // What waits in the journal comes first. It may make the file longer, and nothing may be computed from stripes
-        // that do not fit.
+        // What waits in the journal comes first. It may make the file longer, and nothing may be
+        // computed from stripes that do not fit.
         self.replay_behind(u64::MAX)?;
         let (shared, size, stripe) = (self.shared(), self.size(), self.geometry.stripe_bytes());
         if shared.resync_waits.load(Ordering::Relaxed) != 0 {
-            // This comes before the redundancy of the last stripe is computed anew, since bytes that a member has lost
-            // may be computable from the old redundancy only. It also comes before a backing file that is too short is
-            // lengthened, which would hide the loss.
+            // This comes before the redundancy of the last stripe is computed anew, since bytes
+            // that a member has lost may be computable from the old redundancy only. It also comes
+            // before a backing file that is too short is lengthened, which would hide the loss.
             self.undo_dead()?;
             self.resync_noted()?;
         }
@@ -289,7 +298,8 @@ impl Inode {
         shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         let end = size.next_multiple_of(stripe);
         if self.geometry.level().has_chunks() && end > size {
-            // The rest of the last stripe behind the end becomes zeros on all members, and its redundancy is computed.
+            // The rest of the last stripe behind the end becomes zeros on all members, and its
+            // redundancy is computed.
             self.fill_holes(size, end)?;
             self.with_stripe_noted(end - stripe, || {
                 self.zero(size, end - size)?;

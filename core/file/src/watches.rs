@@ -13,7 +13,8 @@ use sys::rustix::io::pread;
 use sys::{BorrowedFd, OsError};
 use units::PAGE_BYTES;
 
-/// Where the hole is punched: just below the longest file of ext4 with blocks of 4 KiB, the least that file systems for such members have.
+/// Where the hole is punched: just below the longest file of ext4 with blocks of 4 KiB, the least
+/// that file systems for such members have.
 const NOWHERE: u64 = (1 << 44) - (1 << 16);
 
 impl Inode {
@@ -24,11 +25,13 @@ impl Inode {
         self.files.array().runtime().is_watched()
     }
 
-    /// Has the kernel tell that the file was stored to. `anchor` is the descriptor by which the program did so.
+    /// Has the kernel tell that the file was stored to. `anchor` is the descriptor by which the
+    /// program did so.
     #[cold]
     pub fn tell_modified(&self, anchor: BorrowedFd<'_>) {
         self.files.array().runtime().note_told();
-        // Whoever lets the file grow holds this lock until what it stores is stored: nothing of a shorter file is where the hole is, and nothing comes there meanwhile.
+        // Whoever lets the file grow holds this lock until what it stores is stored: nothing of a
+        // shorter file is where the hole is, and nothing comes there meanwhile.
         let told = self.with_size_locked(|size| {
             if self.geometry.member_bytes(size) >= NOWHERE / 2 {
                 return Err(OsError::FBIG);
@@ -42,7 +45,8 @@ impl Inode {
         }
     }
 
-    /// Has the kernel note that the file was read (atime), and tell those who watch it. `anchor` is the descriptor by which the program did so.
+    /// Has the kernel note that the file was read (atime), and tell those who watch it. `anchor` is
+    /// the descriptor by which the program did so.
     ///
     /// # Errors
     /// `PERM` if whoever watches forbids it (fanotify(7), FAN_ACCESS_PERM).

@@ -11,16 +11,18 @@ use format::LaneKind;
 use sys::OsError;
 use units::{MemberSet, PAGE_BYTES};
 
-/// A file gets its first bytes by calls if there are at most so many. A striper stores so many by one call on each member.
+/// A file gets its first bytes by calls if there are at most so many. A striper stores so many by
+/// one call on each member.
 const CALLED_BYTES_MAX: usize = 4096;
 
 impl Inode {
-    /// Writes `bytes` from `src` at `offset`, as one whole, or with an error nothing that changes the file's size. Less is written, and
-    /// returned, only if no more fits: below the process' limit of file sizes, or onto the members.
+    /// Writes `bytes` from `src` at `offset`, as one whole, or with an error nothing that changes
+    /// the file's size. Less is written, and returned, only if no more fits: below the process'
+    /// limit of file sizes, or onto the members.
     ///
     /// # Errors
-    /// `FAULT` if `src` is a bad pointer (bytes before the bad page may have been written), `NOSPC`, `DQUOT`, `FBIG` at the limit, and
-    /// `IO` if more members failed than the level bears.
+    /// `FAULT` if `src` is a bad pointer (bytes before the bad page may have been written),
+    /// `NOSPC`, `DQUOT`, `FBIG` at the limit, and `IO` if more members failed than the level bears.
     ///
     /// # Safety
     /// `src` is the program's: it may be invalid.
@@ -63,7 +65,8 @@ impl Inode {
         unsafe { self.write_growing(Some(offset), src, bytes) }.map(|(_, bytes)| bytes)
     }
 
-    /// Writes at the end of the file, wherever that is. Returns the offset after the last byte written, and how many were.
+    /// Writes at the end of the file, wherever that is. Returns the offset after the last byte
+    /// written, and how many were.
     ///
     /// # Errors
     /// As [`Self::write_at`].
@@ -104,11 +107,13 @@ impl Inode {
                     // Some of it may lie behind the end.
                     self.leave_tail();
                     if self.gives_privileges() {
-                        // Whoever comes next may have to take them away for that, which this process need not. If it fails, somebody else tries again.
+                        // Whoever comes next may have to take them away for that, which this
+                        // process need not. If it fails, somebody else tries again.
                         let _ = self.finish_tail();
                     }
                 }
-                // Pieces that went through the journal may have made the file longer: they are written, and nobody must append them once more.
+                // Pieces that went through the journal may have made the file longer: they are
+                // written, and nobody must append them once more.
                 let reached = self.size().min(end);
                 if reached <= size.max(offset) {
                     return Err(error);
@@ -126,7 +131,8 @@ impl Inode {
         })
     }
 
-    /// Announces and stores. The stripes are locked, the space is there. After a member's failure it is done again on the rest.
+    /// Announces and stores. The stripes are locked, the space is there. After a member's failure
+    /// it is done again on the rest.
     ///
     /// # Safety
     /// `src` is the program's: it may be invalid.
@@ -150,7 +156,8 @@ impl Inode {
         // A bad pointer is to be found before the copy has bytes that the members lack.
         // SAFETY: as the caller promises.
         unsafe { self.striper(self.out()).probe_source(src, bytes) }.or_else(|fault| self.after_fault(fault))?;
-        // SAFETY: as above; the copy reaches as far as the file, and further if the write makes it grow.
+        // SAFETY: as above; the copy reaches as far as the file, and further if the write makes it
+        // grow.
         match unsafe { self.fill_copy(&copy, offset, src, bytes) } {
             Ok(()) => self.store_copy(&copy, offset, bytes),
             Err(fault) => self.after_fault(fault),
@@ -183,9 +190,11 @@ impl Inode {
         }
     }
 
-    /// Tells whether the first bytes of the file, which are so many, are better stored by calls ([`Self::store_by_calls`]). That is so if each member that stores any gets
-    /// them by one call, and a call is as good as a store. A call is not as good where stores are durable without a call, on an array with a journal or with a member out, and while a program
-    /// has mapped the file.
+    /// Tells whether the first bytes of the file, which are so many, are better stored by calls
+    /// ([`Self::store_by_calls`]). That is so if each member that stores any gets them by one call,
+    /// and a call is as good as a store. A call is not as good where stores are durable without a
+    /// call, on an array with a journal or with a member out, and while a program has mapped the
+    /// file.
     fn is_better_called(&self, bytes: usize) -> bool {
         let is_one_call =
             bytes <= CALLED_BYTES_MAX && (!self.geometry.level().has_chunks() || bytes as u64 <= self.geometry.chunk().bytes());
@@ -193,11 +202,13 @@ impl Inode {
         is_one_call && self.out().is_empty() && self.files.journal().is_none() && !self.shared().is_mapped() && is_volatile()
     }
 
-    /// Stores the first bytes of the file by calls. Most small files are written once and closed, and to map them on each member, to meet the fault of a page there and to
-    /// unmap them costs more than the calls do.
+    /// Stores the first bytes of the file by calls. Most small files are written once and closed,
+    /// and to map them on each member, to meet the fault of a page there and to unmap them costs
+    /// more than the calls do.
     ///
-    /// A call, unlike a store, does not meet the end of a backing file that somebody has cut, and makes the file long again. That does no harm to first bytes: each backing file gets
-    /// all its bytes by one call, or has none but zeros.
+    /// A call, unlike a store, does not meet the end of a backing file that somebody has cut, and
+    /// makes the file long again. That does no harm to first bytes: each backing file gets all its
+    /// bytes by one call, or has none but zeros.
     ///
     /// # Safety
     /// The caller promises what [`Self::store`] asks for.
@@ -253,7 +264,8 @@ impl Inode {
     /// Puts a change into this thread's lane on every member in use.
     ///
     /// # Errors
-    /// `BADF` if this process has mapped the backing files for reading only: a store would fault, and a fault there is taken for a failure of the member.
+    /// `BADF` if this process has mapped the backing files for reading only: a store would fault,
+    /// and a fault there is taken for a failure of the member.
     #[inline]
     pub(crate) fn announce(&self, kind: LaneKind, offset: u64, length: u64, out: MemberSet) -> Result<(), OsError> {
         if !self.writable {
@@ -271,9 +283,9 @@ impl Inode {
         // Not every change of the size takes stripe locks.
         self.files.array().note_change(self.shared(), self.number);
         self.files.table().set_size(self.files.array(), self.number, self.generation, size);
-        // A process that dies in the middle leaves the size lock to one that gives the copy the size found here. So a
-        // file that becomes shorter has its new size before the copy is cut. Otherwise the copy would be made longer
-        // again, with zeros.
+        // A process that dies in the middle leaves the size lock to one that gives the copy the
+        // size found here. So a file that becomes shorter has its new size before the copy is cut.
+        // Otherwise the copy would be made longer again, with zeros.
         let is_cut = size < self.shared().size();
         if is_cut {
             self.shared().size.store(size, Ordering::Release);
@@ -284,7 +296,8 @@ impl Inode {
     }
 }
 
-/// The offset after the last of `bytes` (at least 1), or of as many as a file may have; `FBIG` if that is none.
+/// The offset after the last of `bytes` (at least 1), or of as many as a file may have; `FBIG` if
+/// that is none.
 #[inline]
 fn end_of(offset: u64, bytes: usize) -> Result<u64, OsError> {
     let (end, limit) = (offset.saturating_add(bytes as u64), sys::file_limit::bytes());
@@ -297,8 +310,9 @@ fn end_of(offset: u64, bytes: usize) -> Result<u64, OsError> {
     }
 }
 
-/// Makes room from `offset` to `end`, or as far as half of it, a quarter of it and so on, to a page's end, if there is no space for more.
-/// Returns where the room ends. A program that writes on after a short write comes as far as there is space.
+/// Makes room from `offset` to `end`, or as far as half of it, a quarter of it and so on, to a
+/// page's end, if there is no space for more. Returns where the room ends. A program that writes on
+/// after a short write comes as far as there is space.
 #[inline]
 fn fitting(offset: u64, mut end: u64, make_room: impl Fn(u64) -> Result<(), OsError>) -> Result<u64, OsError> {
     loop {

@@ -22,7 +22,8 @@ impl Inode {
         self.zero_there(offset, bytes, &there)
     }
 
-    /// The parts of a range in which zeros are to be stored, with room for them; the rest is a hole. The stripes are locked.
+    /// The parts of a range in which zeros are to be stored, with room for them; the rest is a
+    /// hole. The stripes are locked.
     pub(crate) fn what_to_zero(&self, offset: u64, bytes: u64) -> Result<Vec<Range<u64>>, OsError> {
         let whole = offset..offset + bytes;
         if bytes == 0 {
@@ -51,7 +52,8 @@ impl Inode {
         })
     }
 
-    /// The parts of a range that are allocated on all members. Fails with `error` if one is on some members only, and holds something.
+    /// The parts of a range that are allocated on all members. Fails with `error` if one is on some
+    /// members only, and holds something.
     #[cold]
     fn parts_there(&self, whole: &Range<u64>, error: OsError) -> Result<Vec<Range<u64>>, OsError> {
         let mut parts = Vec::new();
@@ -101,7 +103,8 @@ impl Inode {
         Ok(true)
     }
 
-    /// What is less than a stripe by way of the journal: with a member lost in a crash the rest of such a stripe must still be computed rightly. The range is announced.
+    /// What is less than a stripe by way of the journal: with a member lost in a crash the rest of
+    /// such a stripe must still be computed rightly. The range is announced.
     #[cold]
     fn zero_journaled(&self, journal: &FileJournal, offset: u64, bytes: u64) -> Result<(), OsError> {
         let end = offset + bytes;
@@ -145,7 +148,8 @@ impl Inode {
         }
     }
 
-    /// Makes whole stripes zeros that the record says are becoming so. It says that until they are: another record would leave an instant with none.
+    /// Makes whole stripes zeros that the record says are becoming so. It says that until they are:
+    /// another record would leave an instant with none.
     #[cold]
     pub(crate) fn finish_zeros(&self, undo: &Undo<'_>, first: u64, last: u64) -> Result<(), OsError> {
         while let Err(fault) = self.striper(self.out()).zero(first, last - first) {

@@ -1,4 +1,5 @@
-//! An orderly end leaves nothing to be compared: what rots afterwards is found, also where was written last. Any other end leaves it named.
+//! An orderly end leaves nothing to be compared: what rots afterwards is found, also where was
+//! written last. Any other end leaves it named.
 
 mod common;
 
@@ -36,7 +37,8 @@ fn start_again(array: &TestArray) -> &'static Files {
     array.again()
 }
 
-/// Rots a byte of each member in turn, starts again, opens the file for writing, and returns how often that was found.
+/// Rots a byte of each member in turn, starts again, opens the file for writing, and returns how
+/// often that was found.
 fn found_after(level: Level, members: usize, end: impl Fn(&TestArray, FileRef)) -> usize {
     let mut random = Random(11 + members as u64);
     let mut found = 0;
@@ -179,7 +181,8 @@ fn dirty_pages(path: &std::path::Path) -> Option<u64> {
     (result == 0).then_some(counts[1])
 }
 
-/// Behind a page cache a crash may keep a backing file, or its length, and forget what is not durable. Under the mark of an orderly end nobody would notice.
+/// Behind a page cache a crash may keep a backing file, or its length, and forget what is not
+/// durable. Under the mark of an orderly end nobody would notice.
 #[test]
 fn the_note_that_bytes_are_lost_is_durable_before_a_backing_file_is_made() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -197,7 +200,8 @@ fn the_note_that_bytes_are_lost_is_durable_before_a_backing_file_is_made() {
     assert!(!files.array().runtime().out_unrecorded().is_empty(), "a mend puts nobody on record");
 }
 
-/// A thread that stores when its process ends goes on for a moment. Whoever found the process dead before would inherit its locks beside it.
+/// A thread that stores when its process ends goes on for a moment. Whoever found the process dead
+/// before would inherit its locks beside it.
 #[test]
 fn a_process_whose_threads_still_store_is_not_dead_yet() {
     let array = TestArray::new(Level::Raid5, 3, CHUNK);

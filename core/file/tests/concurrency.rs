@@ -1,5 +1,5 @@
-//! One file, many threads and processes: writes are seen whole, redundancy fits, and a process that is killed leaves neither a stuck lock
-//! nor a stripe that does not fit.
+//! One file, many threads and processes: writes are seen whole, redundancy fits, and a process that
+//! is killed leaves neither a stuck lock nor a stripe that does not fit.
 
 mod common;
 
@@ -67,7 +67,8 @@ fn appends_of_threads_never_overlap() {
     }
 }
 
-/// Starts this test binary again as another process that runs only `child_process`, attached to the same array.
+/// Starts this test binary again as another process that runs only `child_process`, attached to the
+/// same array.
 fn spawn_child(array: &TestArray, attribute: format::Attribute, role: &str) -> Child {
     let directory = array.member_path(0).parent().unwrap().to_path_buf();
     let task = format!("{role} {} {} {}", attribute.inode, attribute.generation, directory.display());
@@ -81,7 +82,8 @@ fn spawn_child(array: &TestArray, attribute: format::Attribute, role: &str) -> C
         .unwrap()
 }
 
-/// Not a test of its own: what the other tests' child processes run. Without a task it only checks that there is none.
+/// Not a test of its own: what the other tests' child processes run. Without a task it only checks
+/// that there is none.
 #[test]
 fn child_process() {
     let Ok(task) = std::env::var(CHILD) else {
@@ -116,7 +118,8 @@ fn random_length(random: &mut Random) -> usize {
     random.below(60_000) as usize + 1
 }
 
-/// Writes every second record of 100 bytes: neighbours in the same stripes belong to the other process.
+/// Writes every second record of 100 bytes: neighbours in the same stripes belong to the other
+/// process.
 fn interleaved_records(file: &cxlraid_file::FileRef, phase: u64) {
     for round in 0..5u8 {
         for index in 0..2000u64 {

@@ -269,7 +269,8 @@ fn records_are_made_the_same_and_orphans_are_freed() {
             spoil(slot, at(index), &format::with_checks(attributes[index].inode, record));
         };
         let last = member_count - 1;
-        // Torn on the lowest, torn on another, an older size, free on a member that a creation did not reach.
+        // Torn on the lowest, torn on another, an older size, free on a member that a creation did
+        // not reach.
         spoil(0, at(3) + 9, &[0xff; 8]);
         spoil(last, at(1700) + 20, &[0xff; 2]);
         change(last, 5, 0, &77u64.to_le_bytes());
@@ -279,11 +280,13 @@ fn records_are_made_the_same_and_orphans_are_freed() {
         for slot in 0..member_count {
             change(slot, 8, format::STATE_OFFSET, &[InodeState::Orphan.code()]);
         }
-        // The last one is free on the lowest: it was being freed, and the log of names frees it when it is replayed.
+        // The last one is free on the lowest: it was being freed, and the log of names frees it
+        // when it is replayed.
         change(0, 1999, format::STATE_OFFSET, &[InodeState::Free.code()]);
         // The lowest member's medium has lost the last store of a size.
         (1..member_count).for_each(|slot| change(slot, 30, 0, &4096u64.to_le_bytes()));
-        // Of the change of this one the state has arrived and its check has not: it was not freed yet.
+        // Of the change of this one the state has arrived and its check has not: it was not freed
+        // yet.
         spoil(0, at(1998) + format::STATE_OFFSET as u64, &[InodeState::Free.code()]);
         // Bits flipped in a size and in flags of the lowest member's.
         spoil(0, at(20) + 4, &[1]);
@@ -302,7 +305,8 @@ fn records_are_made_the_same_and_orphans_are_freed() {
     }
 }
 
-/// A process dies in the middle of a write, others use up its lane, and then the machine crashes: nothing but the inode table can tell.
+/// A process dies in the middle of a write, others use up its lane, and then the machine crashes:
+/// nothing but the inode table can tell.
 #[test]
 fn what_a_dead_processs_lane_named_outlives_the_lane() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
@@ -349,7 +353,8 @@ fn with_a_member_out_a_file_that_waits_for_resync_is_marked_doubtful() {
     }
 }
 
-/// The write hole takes bytes of the last stripe too, which lie behind the end of the file: they are zeros when it grows.
+/// The write hole takes bytes of the last stripe too, which lie behind the end of the file: they
+/// are zeros when it grows.
 #[test]
 fn with_a_member_lost_in_the_crash_there_are_zeros_behind_the_end() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
@@ -382,7 +387,8 @@ fn with_a_member_lost_in_the_crash_there_are_zeros_behind_the_end() {
     }
 }
 
-/// Parity of bytes behind the end is that of bytes before it too: an append cut short is seen to also while a member is away.
+/// Parity of bytes behind the end is that of bytes before it too: an append cut short is seen to
+/// also while a member is away.
 #[test]
 fn with_a_member_away_parity_behind_the_end_fits_what_is_before_it() {
     for seed in 1..=8 {
@@ -407,7 +413,8 @@ fn with_a_member_away_parity_behind_the_end_fits_what_is_before_it() {
     }
 }
 
-/// Behind a page cache a crash may leave any bytes disagreeing that were not synchronised, and lanes that say nothing of it.
+/// Behind a page cache a crash may leave any bytes disagreeing that were not synchronised, and
+/// lanes that say nothing of it.
 #[test]
 fn behind_a_page_cache_every_file_is_made_to_agree() {
     let directory = tempfile::Builder::new().prefix("cxlraid-test-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -426,7 +433,8 @@ fn behind_a_page_cache_every_file_is_made_to_agree() {
     all_agree(&array, &file, attribute);
 }
 
-/// A cut that one member's file system had not committed when the machine crashed, and that no lane names any more.
+/// A cut that one member's file system had not committed when the machine crashed, and that no lane
+/// names any more.
 #[test]
 fn behind_a_page_cache_what_was_cut_off_does_not_come_back() {
     let directory = tempfile::Builder::new().prefix("cxlraid-test-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -454,7 +462,8 @@ fn behind_a_page_cache_what_was_cut_off_does_not_come_back() {
     }
 }
 
-/// A member goes out after a write has seen to those that are out: it is on record before the write returns, or a crash brings it back as if it had everything.
+/// A member goes out after a write has seen to those that are out: it is on record before the write
+/// returns, or a crash brings it back as if it had everything.
 #[test]
 fn a_member_that_goes_out_in_the_middle_of_a_write_does_not_come_back() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
@@ -501,7 +510,8 @@ fn a_member_that_fails_to_take_a_size_does_not_come_back() {
     }
 }
 
-/// What a member has lost of a file that was open in the crash is computed from the others, its last stripe too.
+/// What a member has lost of a file that was open in the crash is computed from the others, its
+/// last stripe too.
 #[test]
 fn what_a_member_lost_is_computed_before_the_end_is_seen_to() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
@@ -528,7 +538,8 @@ fn what_a_member_lost_is_computed_before_the_end_is_seen_to() {
     }
 }
 
-/// The note that a member has lost its bytes outlives a crash in which another change of the notes reached all members, and its check none.
+/// The note that a member has lost its bytes outlives a crash in which another change of the notes
+/// reached all members, and its check none.
 #[test]
 fn what_is_noted_as_lost_outlives_notes_that_are_torn_on_all_members() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
@@ -546,7 +557,8 @@ fn what_is_noted_as_lost_outlives_notes_that_are_torn_on_all_members() {
                 table.read_exact_at(&mut flags, at).unwrap();
                 table.write_all_at(&(u32::from_le_bytes(flags) ^ format::FLAG_SLACK).to_le_bytes(), at).unwrap();
             }
-            // A start on persistent memory leaves the record to who opens the file first, as one does here.
+            // A start on persistent memory leaves the record to who opens the file first, as one
+            // does here.
             let file = scene.open(scene.array.files);
             assert!(read(&file, 0, 9_000) == data, "RAID {level}, member {slot}");
             all_agree(&scene.array, &file, scene.attribute);
@@ -554,7 +566,8 @@ fn what_is_noted_as_lost_outlives_notes_that_are_torn_on_all_members() {
     }
 }
 
-/// What a member lost, with another one away without which it cannot be computed: the file is refused, to who may only read it as well, and is whole when that member is back.
+/// What a member lost, with another one away without which it cannot be computed: the file is
+/// refused, to who may only read it as well, and is whole when that member is back.
 #[test]
 fn what_cannot_be_computed_now_is_refused_and_not_forgotten() {
     for (level, member_count, chunk) in

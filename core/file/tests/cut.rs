@@ -69,8 +69,8 @@ fn opened(
     files.open(attribute, writes, || Ok((array.backing(files, "f"), access)))
 }
 
-/// A file lacks bytes on one member, where it was cut, and only a member that is away could give them: the file is refused, and
-/// reads right when that member is back.
+/// A file lacks bytes on one member, where it was cut, and only a member that is away could give
+/// them: the file is refused, and reads right when that member is back.
 #[test]
 fn with_another_member_away_what_was_cut_is_refused_until_that_one_is_back() {
     for (level, member_count, gone, slot) in

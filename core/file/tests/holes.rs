@@ -1,4 +1,5 @@
-//! SEEK_DATA and SEEK_HOLE: what was written is never called a hole, and whole stripes that were not are found.
+//! SEEK_DATA and SEEK_HOLE: what was written is never called a hole, and whole stripes that were
+//! not are found.
 
 mod common;
 

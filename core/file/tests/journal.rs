@@ -140,7 +140,8 @@ fn not_committed(random: &mut Random, before: &State, after: &State) -> Image {
     let torn = random.below(7) as usize;
     for ((mixed, before), after) in mixed.iter_mut().zip(&before.journal).zip(&after.journal) {
         for at in (0..mixed.len()).filter(|&at| is_record(at)) {
-            // One word at least is not there, of those that the checksum covers and of it; the settled word is never another one.
+            // One word at least is not there, of those that the checksum covers and of it; the
+            // settled word is never another one.
             let word = at % LINE / 8;
             let arrived = word != torn && word != 7 && random.below(2) == 0;
             mixed[at] = if arrived { after[at] } else { before[at] };
@@ -342,7 +343,8 @@ fn what_a_dead_writer_committed_is_there_for_those_that_live() {
         }
         let file = scene.open(files);
         let new = overwritten(&scene.old, offset, &bytes);
-        // Whoever comes first sees the write as a whole: a writer, who asks for the size, who reads all, who reads what was there.
+        // Whoever comes first sees the write as a whole: a writer, who asks for the size, who reads
+        // all, who reads what was there.
         match random.below(4) {
             0 => write(&file, 0, &new[..1]),
             1 => assert_eq!(file.settled_size(), new.len() as u64, "{name}"),
@@ -412,7 +414,8 @@ fn with_members_out_writes_are_atomic_too() {
     }
 }
 
-/// A truncation zeroes the rest of a stripe: what else is in the stripe must survive the loss of its member, wherever that was cut short.
+/// A truncation zeroes the rest of a stripe: what else is in the stripe must survive the loss of
+/// its member, wherever that was cut short.
 #[test]
 fn zeros_in_part_of_a_stripe_are_atomic_whichever_member_is_lost() {
     for shape in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
@@ -447,7 +450,8 @@ fn zeros_in_part_of_a_stripe_are_atomic_whichever_member_is_lost() {
     }
 }
 
-/// A hole of whole stripes that some members have and others not yet, in whatever part: with one of them lost it is made as a whole, or there is none of it.
+/// A hole of whole stripes that some members have and others not yet, in whatever part: with one of
+/// them lost it is made as a whole, or there is none of it.
 #[test]
 fn a_hole_cut_short_is_made_as_a_whole_whichever_member_is_lost() {
     for shape in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
@@ -583,8 +587,8 @@ fn writers_killed_in_the_middle_leave_whole_writes_to_those_that_live_and_after_
     }
 }
 
-/// Dead processes may have had every lane. Who writes replays what they left, if the files are open; has them opened if somebody can find them; and is refused otherwise until
-/// they are.
+/// Dead processes may have had every lane. Who writes replays what they left, if the files are
+/// open; has them opened if somebody can find them; and is refused otherwise until they are.
 #[test]
 fn lanes_of_the_dead_come_back() {
     for (f_is_open, is_found) in [(true, false), (false, false), (false, true)] {
@@ -646,7 +650,8 @@ fn lanes_of_the_dead_come_back() {
     }
 }
 
-/// A write that makes the file longer waits in the journal, and a backing file is cut before it is replayed: what that member lacks is computed.
+/// A write that makes the file longer waits in the journal, and a backing file is cut before it is
+/// replayed: what that member lacks is computed.
 #[test]
 fn a_replay_does_not_hide_that_a_backing_file_was_cut() {
     for shape in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
@@ -664,7 +669,8 @@ fn a_replay_does_not_hide_that_a_backing_file_was_cut() {
     }
 }
 
-/// A truncation that finds no lane has stored the new size and no zeros behind it: they are due before the file grows again.
+/// A truncation that finds no lane has stored the new size and no zeros behind it: they are due
+/// before the file grows again.
 #[test]
 fn a_truncation_that_fails_leaves_nothing_behind_the_end() {
     let shapes = SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0);
@@ -694,7 +700,8 @@ fn a_truncation_that_fails_leaves_nothing_behind_the_end() {
     }
 }
 
-/// A crash between the copies of the settled word: the copy that lacks it must not speak once the lane has another payload.
+/// A crash between the copies of the settled word: the copy that lacks it must not speak once the
+/// lane has another payload.
 #[test]
 fn what_one_copy_says_is_settled_is_settled_on_all_before_the_lane_is_used() {
     let scene = Scene::new((Level::Raid5, 3, 4096), true, 50_000, 7);
@@ -716,7 +723,8 @@ fn what_one_copy_says_is_settled_is_settled_on_all_before_the_lane_is_used() {
     assert_eq!(files.waiting_records().len(), 0);
 }
 
-/// A write of several pieces finds no lane for the second: what the first made of the file is said, and an append is not begun anew behind it.
+/// A write of several pieces finds no lane for the second: what the first made of the file is said,
+/// and an append is not begun anew behind it.
 #[test]
 fn a_write_that_stops_between_its_pieces_says_how_much_of_it_is_there() {
     use std::sync::atomic::Ordering;
@@ -744,8 +752,9 @@ fn a_write_that_stops_between_its_pieces_says_how_much_of_it_is_there() {
                 let take = |lane: &array::runtime::JournalLane| {
                     lane.0.compare_exchange(0, array::runtime::JOURNAL_LANE_WAITS, Ordering::AcqRel, Ordering::Relaxed).is_ok()
                 };
-                // The writer lets go of its lane for a moment between two pieces. Who has a core of its own meets that moment by trying on, and who shares the
-                // writer's by waking up in it.
+                // The writer lets go of its lane for a moment between two pieces. Who has a core of
+                // its own meets that moment by trying on, and who shares the writer's by waking up
+                // in it.
                 let nap = || std::thread::sleep(std::time::Duration::from_nanos(1));
                 while file.size() == 0 {
                     nap();
@@ -777,8 +786,8 @@ fn a_write_that_stops_between_its_pieces_says_how_much_of_it_is_there() {
     }
 }
 
-/// A write is committed, and both members fail before it is in place: it returns an error. Once they work again, what is
-/// written to the same bytes is not replaced by it.
+/// A write is committed, and both members fail before it is in place: it returns an error. Once
+/// they work again, what is written to the same bytes is not replaced by it.
 #[test]
 fn a_write_that_failed_after_its_commit_is_not_replayed_over_a_newer_one() {
     use sys::rustix::mm::{MprotectFlags, mprotect};
@@ -792,7 +801,8 @@ fn a_write_that_failed_after_its_commit_is_not_replayed_over_a_newer_one() {
                 for line in maps.lines().filter(|line| line.ends_with(path.to_str().unwrap())) {
                     let (start, rest) = line.split_once('-').unwrap();
                     let [start, end] = [start, rest.split_once(' ').unwrap().0].map(|at| usize::from_str_radix(at, 16).unwrap());
-                    // SAFETY: mappings of the library's, which asks for a guard before it stores there.
+                    // SAFETY: mappings of the library's, which asks for a guard before it stores
+                    // there.
                     unsafe { mprotect(start as *mut _, end - start, flags) }.unwrap();
                 }
             }
@@ -818,8 +828,9 @@ fn a_write_that_failed_after_its_commit_is_not_replayed_over_a_newer_one() {
     }
 }
 
-/// A write is committed and in place, and both copies of the journal fail before it is settled. Nobody gets its lane: a
-/// crash in the middle of another payload would leave it under the record of this write.
+/// A write is committed and in place, and both copies of the journal fail before it is settled.
+/// Nobody gets its lane: a crash in the middle of another payload would leave it under the record
+/// of this write.
 #[test]
 fn a_lane_whose_record_could_not_be_settled_is_not_used() {
     use sys::rustix::mm::{MprotectFlags, mprotect};

@@ -1,5 +1,6 @@
-//! A member counts as out for one file while its backing file there is not whole. Nobody leaves a member out that another
-//! process has just made anew, nor forgets that it is left out, and nobody takes such a member for a failed one.
+//! A member counts as out for one file while its backing file there is not whole. Nobody leaves a
+//! member out that another process has just made anew, nor forgets that it is left out, and nobody
+//! takes such a member for a failed one.
 
 mod common;
 
@@ -42,7 +43,8 @@ fn shared(files: &'static Files, attribute: Attribute) -> &'static array::Shared
     files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap()
 }
 
-/// Asserts that the members themselves hold the right bytes: without the segment, nobody remembers who was left out.
+/// Asserts that the members themselves hold the right bytes: without the segment, nobody remembers
+/// who was left out.
 fn is_whole(array: &TestArray, attribute: Attribute, data: &[u8], what: &str) {
     array.lose_segment();
     let file = array.open_in(array.again(), "f", attribute);
@@ -50,7 +52,8 @@ fn is_whole(array: &TestArray, attribute: Attribute, data: &[u8], what: &str) {
     assert!(read(&file, 0, data.len() + 1) == data, "{what}");
 }
 
-/// Makes anew what member 1 lost of a long file. `meanwhile` runs as soon as the backing file has its length again.
+/// Makes anew what member 1 lost of a long file. `meanwhile` runs as soon as the backing file has
+/// its length again.
 fn rebuild(level: Level, member_count: usize, meanwhile: impl FnOnce(&TestArray, Attribute) + Send, what: &str) {
     let (array, attribute, data) = with_file(level, member_count, LONG_BYTES);
     array.lose_segment();
@@ -80,7 +83,8 @@ fn who_may_only_read_does_not_leave_out_what_another_is_making_anew() {
     }
 }
 
-/// A thread has met the short backing file before the rebuild had the locks, and comes to leave the member out in the middle of it.
+/// A thread has met the short backing file before the rebuild had the locks, and comes to leave the
+/// member out in the middle of it.
 #[test]
 fn a_note_outlives_a_resync_in_which_its_member_was_left_out() {
     for (level, member_count) in LEVELS {
@@ -92,7 +96,8 @@ fn a_note_outlives_a_resync_in_which_its_member_was_left_out() {
     }
 }
 
-/// A process that may only read has found that something waits, and before it looks again this has been made good: by a resync, or by a truncation that was at work.
+/// A process that may only read has found that something waits, and before it looks again this has
+/// been made good: by a resync, or by a truncation that was at work.
 #[test]
 fn who_may_only_read_looks_again_with_the_lock_held() {
     for (level, member_count) in LEVELS {
@@ -227,8 +232,9 @@ fn a_scrub_of_a_file_that_waits_takes_no_member_for_failed() {
     }
 }
 
-/// The machine has crashed while a file grew, and the length of the only backing file left is not what its size says: no
-/// member that is away could give the rest, since the array was changed without it.
+/// The machine has crashed while a file grew, and the length of the only backing file left is not
+/// what its size says: no member that is away could give the rest, since the array was changed
+/// without it.
 #[test]
 fn what_only_stale_members_could_give_of_a_file_that_a_crash_cut_is_zeros() {
     for (level, member_count, slot, gone) in [(Level::Raid1, 2, 0, 1), (Level::Raid5, 3, 2, 0), (Level::Raid10, 4, 0, 1)] {
@@ -302,7 +308,8 @@ fn shows(array: &TestArray, file: &FileRef, data: &[u8], what: &str) {
     }
 }
 
-/// Mappings are made and looked after without the locks that keep readers out while a member's bytes are made anew.
+/// Mappings are made and looked after without the locks that keep readers out while a member's
+/// bytes are made anew.
 #[test]
 fn a_mapping_shows_no_member_whose_bytes_are_being_made_anew() {
     for (level, member_count) in LEVELS {
@@ -334,8 +341,8 @@ fn a_mapping_shows_no_member_whose_bytes_are_being_made_anew() {
     }
 }
 
-/// The file's owner has cut the backing file on the member that mappings show, and the process that stores through one has
-/// come to another member.
+/// The file's owner has cut the backing file on the member that mappings show, and the process that
+/// stores through one has come to another member.
 fn with_stores_elsewhere(level: Level, member_count: usize) -> (TestArray, Attribute, Vec<u8>) {
     let (array, attribute, data) = with_file(level, member_count, 60_000);
     backing_of(&array, 0).set_len(0).unwrap();
@@ -423,8 +430,8 @@ fn a_member_that_mappings_would_not_show_is_made_anew_under_stores() {
     }
 }
 
-/// What could not be followed is made to agree on the others: where a member waits until nobody stores to another copy, and
-/// where one stays out until the file is closed.
+/// What could not be followed is made to agree on the others: where a member waits until nobody
+/// stores to another copy, and where one stays out until the file is closed.
 #[test]
 fn bytes_that_are_owed_do_not_wait_with_the_member_that_waits() {
     for has_joined in [false, true] {

@@ -1,7 +1,7 @@
 //! A file is made longer while another process gets space within it.
 //!
-//! A filter of system calls (seccomp(2)) stops the first process before each ftruncate, until the second has done its part
-//! or waits for the first.
+//! A filter of system calls (seccomp(2)) stops the first process before each ftruncate, until the
+//! second has done its part or waits for the first.
 
 mod common;
 
@@ -68,8 +68,8 @@ fn go_on(listener: usize, id: u64) {
 /// What the first process does, of a file of two stripes of so many bytes.
 type Change = fn(&FileRef, u64);
 
-/// What the second process has learnt of the file's space holds when the first has made the file longer, or has had the
-/// kernel look at its privileges.
+/// What the second process has learnt of the file's space holds when the first has made the file
+/// longer, or has had the kernel look at its privileges.
 #[test]
 fn no_space_is_taken_away_that_another_process_has_just_got() {
     let changes: [(&str, Change); 3] = [
@@ -88,7 +88,8 @@ fn no_space_is_taken_away_that_another_process_has_just_got() {
                 let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
                 std::fs::set_permissions(array.member_path(slot).join("data/f"), mode).unwrap();
             }
-            // The array has looked at them before they were set, and looks again only if it is told to.
+            // The array has looked at them before they were set, and looks again only if it is told
+            // to.
             if name == "drop privileges" {
                 one.note_privileges();
             }

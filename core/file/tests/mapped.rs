@@ -67,7 +67,8 @@ fn redundancy_follows_what_was_stored() {
     }
 }
 
-/// A file of these bytes that is mapped; a byte behind its end was stored through the mapping and followed.
+/// A file of these bytes that is mapped; a byte behind its end was stored through the mapping and
+/// followed.
 fn with_a_byte_behind_the_end(array: &TestArray, data: &[u8]) -> (FileRef, Mapped) {
     let file = array.open("f", array.create("f"));
     write(&file, 0, data);
@@ -96,7 +97,8 @@ fn what_is_stored_behind_the_end_never_shows() {
     }
 }
 
-/// A byte behind the end lies in a stripe of which a cut leaves the first part. When the file grows, the byte would show.
+/// A byte behind the end lies in a stripe of which a cut leaves the first part. When the file
+/// grows, the byte would show.
 #[test]
 fn what_is_stored_behind_the_end_does_not_come_back_when_the_file_is_cut_and_grows() {
     for (level, member_count, chunk) in SHAPES {
@@ -143,7 +145,8 @@ fn what_a_dead_writer_stored_to_the_copy_alone_is_stored_to_the_members() {
     }
 }
 
-/// A write whose buffer ends in memory that cannot be read changes nothing, also where it would store to the shared copy first.
+/// A write whose buffer ends in memory that cannot be read changes nothing, also where it would
+/// store to the shared copy first.
 #[test]
 fn a_bad_pointer_leaves_the_copy_as_it_was() {
     for (level, member_count, chunk) in SHAPES {
@@ -212,8 +215,8 @@ fn records_and_lanes_are_given_back() {
     assert!(Mapped::new(&file).is_ok());
 }
 
-/// Between the end of the last mapping and the removal of the shared copy (where a process may die) others write, and another mapping
-/// begins: it must not bring back what the copy held.
+/// Between the end of the last mapping and the removal of the shared copy (where a process may die)
+/// others write, and another mapping begins: it must not bring back what the copy held.
 #[test]
 fn a_copy_without_mappings_is_kept_up_to_date_until_it_is_gone() {
     let array = TestArray::new(Level::Raid5, 3, 64);
@@ -250,7 +253,8 @@ fn a_copy_without_mappings_is_kept_up_to_date_until_it_is_gone() {
     assert!(read(&file, 0, 30_000) == expected);
 }
 
-/// Where lock blocks are not whole pages (small chunks), the last page may go over the end of one, behind the end of the file.
+/// Where lock blocks are not whole pages (small chunks), the last page may go over the end of one,
+/// behind the end of the file.
 #[test]
 fn a_last_page_that_two_lock_blocks_share_is_followed() {
     let array = TestArray::new(Level::Raid5, 4, 64);
@@ -269,7 +273,8 @@ fn a_last_page_that_two_lock_blocks_share_is_followed() {
     assert_eq!(file.verify(), Ok(0));
 }
 
-/// A process dies with a mapping of a file without a name; the place of that file is another's then.
+/// A process dies with a mapping of a file without a name; the place of that file is another's
+/// then.
 #[test]
 fn what_a_nameless_file_left_is_not_the_next_ones() {
     let array = TestArray::new(Level::Raid5, 3, 64);
@@ -312,7 +317,8 @@ fn holes_stay_holes_behind_a_dead_process() {
     }
 }
 
-/// What a process that has not heard of a cut yet stores behind the new end does not show when the file grows.
+/// What a process that has not heard of a cut yet stores behind the new end does not show when the
+/// file grows.
 #[test]
 fn what_was_stored_behind_a_cut_never_shows() {
     for (level, member_count, chunk) in SHAPES.into_iter().chain([(Level::Raid0, 3, 65536)]) {
@@ -346,8 +352,8 @@ fn what_was_stored_behind_a_cut_never_shows() {
     }
 }
 
-/// What was stored behind a cut may be followed before its process hears of the cut: the tracking of pages names the page
-/// once, so nobody comes back to it.
+/// What was stored behind a cut may be followed before its process hears of the cut: the tracking
+/// of pages names the page once, so nobody comes back to it.
 #[test]
 fn what_was_stored_behind_a_cut_and_followed_never_shows() {
     for (level, member_count, chunk) in SHAPES.into_iter().chain([(Level::Raid0, 3, 65536), (Level::Raid5, 5, 65536)]) {
@@ -359,7 +365,8 @@ fn what_was_stored_behind_a_cut_and_followed_never_shows() {
         let stripe = file.geometry().stripe_bytes();
         let behind = if file.geometry().level().has_chunks() { 100_000u64.next_multiple_of(stripe) - 5 } else { 100_005 };
         let page = behind / 4096 * 4096;
-        // Parity takes in what was stored by the difference that the cut makes: what was not followed stays in it.
+        // Parity takes in what was stored by the difference that the cut makes: what was not
+        // followed stays in it.
         store(&array, &file, behind, 0xcc);
         file.truncate(100_000).unwrap();
         mapped.follow([(page, page + 4096)]).unwrap();
@@ -373,7 +380,8 @@ fn what_was_stored_behind_a_cut_and_followed_never_shows() {
     }
 }
 
-/// A process dies while it gives back what another left: the lane it had named is a third one's by then.
+/// A process dies while it gives back what another left: the lane it had named is a third one's by
+/// then.
 #[test]
 fn a_lane_is_given_back_once() {
     let array = TestArray::new(Level::Raid5, 3, 4096);
@@ -396,8 +404,8 @@ fn a_lane_is_given_back_once() {
     assert_eq!(taken(), 0);
 }
 
-/// Makes a file of 20,000 bytes of which a process that is dead has a mapping and the shared copy, and which nobody has open. Returns
-/// its attribute, and its key in the runtime segment.
+/// Makes a file of 20,000 bytes of which a process that is dead has a mapping and the shared copy,
+/// and which nobody has open. Returns its attribute, and its key in the runtime segment.
 fn mapped_by_dead(array: &TestArray) -> (format::Attribute, u64) {
     let runtime = array.files.array().runtime();
     let attribute = array.create("f");
@@ -414,7 +422,8 @@ fn mapped_by_dead(array: &TestArray) -> (format::Attribute, u64) {
     (attribute, key)
 }
 
-/// All who had a file without a name open are dead, one of them with a mapping; the place of that file becomes another's.
+/// All who had a file without a name open are dead, one of them with a mapping; the place of that
+/// file becomes another's.
 #[test]
 fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
     let array = TestArray::new(Level::Raid5, 3, 64);
@@ -442,7 +451,8 @@ fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
     assert_eq!(runtime.mapped().of(key).count(), 0);
 }
 
-/// A process with a mapping is dead, and nobody has the file open. The file is removed, or was before this could be noticed.
+/// A process with a mapping is dead, and nobody has the file open. The file is removed, or was
+/// before this could be noticed.
 #[test]
 fn what_a_dead_process_left_of_a_file_goes_with_the_file() {
     for notices in [true, false] {
@@ -494,8 +504,8 @@ fn a_shared_copy_of_a_file_with_holes_is_whole() {
     }
 }
 
-/// A process leaves the members for a shared copy, and cannot follow all that it has stored. The copy has it: the copy is made from
-/// where stores land.
+/// A process leaves the members for a shared copy, and cannot follow all that it has stored. The
+/// copy has it: the copy is made from where stores land.
 #[test]
 fn a_shared_copy_holds_what_was_stored_and_not_followed() {
     const REGION_BYTES: u64 = 1 << 20;

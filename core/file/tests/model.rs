@@ -1,4 +1,5 @@
-//! Files against a byte vector: random operations on every level, members dropping out, other attachments looking on.
+//! Files against a byte vector: random operations on every level, members dropping out, other
+//! attachments looking on.
 
 mod common;
 

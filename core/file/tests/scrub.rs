@@ -1,4 +1,5 @@
-//! A scrub of a file finds every flipped byte of what members hold, says where it is as far as the level can know, mends what it says, and sees nothing wrong while others write.
+//! A scrub of a file finds every flipped byte of what members hold, says where it is as far as the
+//! level can know, mends what it says, and sees nothing wrong while others write.
 
 mod common;
 
@@ -62,7 +63,8 @@ fn every_flipped_byte_is_found_and_what_the_level_can_locate_is_mended() {
     }
 }
 
-/// What rots on copies beside the one that is made anew is a scrub's to find: nobody knows which of them is wrong.
+/// What rots on copies beside the one that is made anew is a scrub's to find: nobody knows which of
+/// them is wrong.
 #[test]
 fn a_copy_that_is_made_anew_leaves_the_others_as_they_are() {
     for (level, members) in [(Level::Raid1, 3), (Level::Raid10, 4), (Level::Raid01, 4)] {
@@ -162,7 +164,8 @@ fn a_wrong_unit_is_told_although_a_member_fails_before_it_is_mended() {
         std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
     });
     let told: Vec<_> = found.iter().map(|(mismatch, mended)| (mismatch.member_offset / CHUNK, *mended)).collect();
-    // With one member less nobody knows which one is wrong, and the redundancy is not made from wrong data.
+    // With one member less nobody knows which one is wrong, and the redundancy is not made from
+    // wrong data.
     assert_eq!((told, unsettled), (vec![(0, Mended::Rewritten), (2, Mended::No)], 0));
 }
 
@@ -217,7 +220,8 @@ fn a_scrub_ends_when_it_is_told_to() {
     assert_eq!(scrubbed.bytes, 2 << 20);
 }
 
-/// Writers in two processes' places write, append and cut, in small and in large pieces, with and without holes.
+/// Writers in two processes' places write, append and cut, in small and in large pieces, with and
+/// without holes.
 #[test]
 fn a_scrub_beside_writers_sees_nothing_wrong() {
     for (level, members) in SHAPES {

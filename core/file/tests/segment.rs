@@ -254,7 +254,8 @@ fn cut(seed: u64) {
     assert!(bytes == 0 || Array::attach(&array.config).is_err(), "a segment of another length is refused");
 }
 
-/// In a child: a page of the segment is not there, as where shared memory has no room for it, while this process holds a lock.
+/// In a child: a page of the segment is not there, as where shared memory has no room for it, while
+/// this process holds a lock.
 fn lose_page() {
     let (array, attributes) = made(1);
     let file = opened(&array, array.files, 0, attributes[0]).unwrap();

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 const SHAPES: [(Level, usize, u64); 4] =
     [(Level::Raid0, 2, 65536), (Level::Raid1, 3, 65536), (Level::Raid5, 3, 512), (Level::Raid6, 4, 4096)];
 
-/// Another process with a mapping: its listener takes a while to look at the file, and leaves what it saw.
+/// Another process with a mapping: its listener takes a while to look at the file, and leaves what
+/// it saw.
 struct Other {
     files: &'static Files,
     file: FileRef,

@@ -1,4 +1,5 @@
-//! Files that get their first bytes by one small write: what they take, what is mapped of them, and that they are as redundant as others.
+//! Files that get their first bytes by one small write: what they take, what is mapped of them, and
+//! that they are as redundant as others.
 
 mod common;
 
@@ -43,7 +44,8 @@ fn mapped(array: &TestArray) -> usize {
     maps.lines().filter(|line| line.contains(&root) && line.ends_with("/data/f")).count()
 }
 
-/// Tells whether a member lies in memory that loses its content when the machine stops, as a tmpfs does.
+/// Tells whether a member lies in memory that loses its content when the machine stops, as a tmpfs
+/// does.
 fn is_volatile(member: &Path) -> bool {
     dax::detect(open(member, OFlags::RDONLY, Mode::empty()).unwrap().as_fd()) == PersistenceDomain::Volatile
 }
@@ -122,7 +124,8 @@ fn a_bad_pointer_leaves_a_new_file_empty_and_the_next_write_is_right() {
         let array = TestArray::new(shape.0, shape.1, shape.2);
         let attribute = array.create("f");
         let file: FileRef = array.open("f", attribute);
-        // SAFETY: no process has anything at the page of address 0; a write may be given a bad pointer.
+        // SAFETY: no process has anything at the page of address 0; a write may be given a bad
+        // pointer.
         let refused = unsafe { file.write_at(0, std::ptr::without_provenance(8), 5000) };
         assert_eq!((refused, file.size()), (Err(OsError::FAULT), 0), "{what}");
         let data = Random(9).bytes(3000);
@@ -133,7 +136,8 @@ fn a_bad_pointer_leaves_a_new_file_empty_and_the_next_write_is_right() {
     }
 }
 
-/// Somebody cuts the backing file of a member that was written by calls: the bytes come from the other members, and zeros do not pass for them.
+/// Somebody cuts the backing file of a member that was written by calls: the bytes come from the
+/// other members, and zeros do not pass for them.
 #[test]
 fn what_is_cut_of_a_file_that_was_never_mapped_comes_from_the_others() {
     for shape in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {

@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt;
 const FILES: usize = 24;
 const CHUNK: u64 = 4096;
 
-/// How many of the files are read from each member at `offset`. Each member's copy is made to tell whose it is.
+/// How many of the files are read from each member at `offset`. Each member's copy is made to tell
+/// whose it is.
 fn read_from(level: Level, members: usize, offset: u64, take_out: Option<usize>) -> Vec<usize> {
     let array = TestArray::new(level, members, CHUNK);
     let mut counts = vec![0; members];

@@ -140,7 +140,8 @@ fn what_is_no_file_is_not_waited_for() {
     }
 }
 
-/// Writes over the beginning of a member's table, as if another array or a newer program had made it.
+/// Writes over the beginning of a member's table, as if another array or a newer program had made
+/// it.
 fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
 }
@@ -274,7 +275,8 @@ fn an_inode_table_that_is_put_back_from_an_earlier_use_is_made_anew_from_the_oth
     }
 }
 
-/// An array at rest whose member 0 has the inode table of an earlier use, and the file that was made longer since.
+/// An array at rest whose member 0 has the inode table of an earlier use, and the file that was
+/// made longer since.
 fn with_an_earlier_table() -> (TestArray, Attribute) {
     let array = TestArray::new(Level::Raid5, 3, 4096);
     let made = three_files(&array);

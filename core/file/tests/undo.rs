@@ -183,13 +183,15 @@ fn a_hole_that_a_dead_process_began_to_make_is_made() {
     }
 }
 
-/// Nobody was there when it died, and nobody remembers its locks: the first to open the file undoes what was under way.
+/// Nobody was there when it died, and nobody remembers its locks: the first to open the file undoes
+/// what was under way.
 #[test]
 fn what_the_last_process_was_doing_is_undone_by_the_next() {
     let shape = SHAPES[2];
     let mut scene = Scene::new(shape, 5);
     write(&scene.file, 0, &scene.expected[..10]);
-    // On the first stripe's second column; its first is on the member that is out, its parity on the last.
+    // On the first stripe's second column; its first is on the member that is out, its parity on
+    // the last.
     let range = 66_000..74_000;
     let status = scene.child(&format!("write 2 0 {} {} 1", range.start, range.len()));
     assert_eq!(status.signal(), Some(11));
@@ -198,7 +200,8 @@ fn what_the_last_process_was_doing_is_undone_by_the_next() {
     scene.check(range, |at| new_byte(1, at), "opened anew");
 }
 
-/// Who may not write to the file cannot undo what the dead left: it is refused, and leaves that to others.
+/// Who may not write to the file cannot undo what the dead left: it is refused, and leaves that to
+/// others.
 #[test]
 fn who_may_only_read_is_never_shown_what_nobody_wrote() {
     let (mut deaths, mut refusals) = (0, 0);
@@ -238,8 +241,8 @@ fn who_may_only_read_is_never_shown_what_nobody_wrote() {
     assert!(refusals > 10, "only {refusals} reads were refused");
 }
 
-/// With all members in, what a dead writer left half done is made good by the next process to open the file or to call fsync, wherever it then
-/// reads: a member may be lost later.
+/// With all members in, what a dead writer left half done is made good by the next process to open
+/// the file or to call fsync, wherever it then reads: a member may be lost later.
 #[test]
 fn a_member_lost_later_finds_whole_stripes() {
     let (mut deaths, mut damaged) = (0, Vec::new());

@@ -57,7 +57,8 @@ fn what_a_dead_writer_stored_behind_the_end_is_never_seen() {
     }
 }
 
-/// A member goes out after a truncation has seen to those that are out and before it gets the size lock: it finishes the end all the same.
+/// A member goes out after a truncation has seen to those that are out and before it gets the size
+/// lock: it finishes the end all the same.
 #[test]
 fn nothing_grows_over_an_end_that_was_left_alone() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
@@ -86,7 +87,8 @@ fn nothing_grows_over_an_end_that_was_left_alone() {
     }
 }
 
-/// Who died in the last stripe with all members in has left a parity that does not fit; then a member goes out, and nobody comes to that stripe before the file grows.
+/// Who died in the last stripe with all members in has left a parity that does not fit; then a
+/// member goes out, and nobody comes to that stripe before the file grows.
 #[test]
 fn nothing_grows_over_a_last_stripe_that_does_not_fit() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
@@ -158,7 +160,8 @@ fn a_read_never_reaches_behind_the_end_of_a_file_being_cut() {
     });
 }
 
-/// Another thread takes the source away in the middle of a write: what of it lies behind the end by then is never seen.
+/// Another thread takes the source away in the middle of a write: what of it lies behind the end by
+/// then is never seen.
 #[test]
 fn what_a_write_whose_source_went_away_stored_behind_the_end_is_never_seen() {
     use sys::rustix::mm::{MprotectFlags, mprotect};
@@ -207,8 +210,8 @@ fn what_a_write_whose_source_went_away_stored_behind_the_end_is_never_seen() {
     }
 }
 
-/// A writer died in an append, another process has found its slot and its lane left, and the last one to have the file open closes it: the end is seen to, or still known
-/// not to have been.
+/// A writer died in an append, another process has found its slot and its lane left, and the last
+/// one to have the file open closes it: the end is seen to, or still known not to have been.
 #[test]
 fn the_last_to_close_a_file_does_not_trim_what_a_dead_writer_stored() {
     for (level, member_count, chunk) in SHAPES {

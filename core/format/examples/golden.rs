@@ -1,8 +1,8 @@
-//! Writes the golden images that are missing in tests/golden; never touches one that is there, because a released format
-//! is frozen. `cargo run -p cxlraid-format --example golden`
+//! Writes the golden images that are missing in tests/golden; never touches one that is there,
+//! because a released format is frozen. `cargo run -p cxlraid-format --example golden`
 //!
-//! What no program of this version would write (a newer version, damage, nonsense under a right checksum) is made by patching
-//! bytes at offsets taken from docs/format, not from the code.
+//! What no program of this version would write (a newer version, damage, nonsense under a right
+//! checksum) is made by patching bytes at offsets taken from docs/format, not from the code.
 
 #[path = "../tests/format/fixture.rs"]
 mod fixture;

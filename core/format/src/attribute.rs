@@ -1,10 +1,12 @@
 //! The extended attribute `user.cxlraid` of each backing file: which inode it belongs to.
 //!
-//! It exists against two faults: a backing file that was put into a member by hand or restored from a backup, and an inode
-//! number that was used again while a member was out. In both the attribute is absent or its generation is not the record's.
+//! It exists against two faults: a backing file that was put into a member by hand or restored from
+//! a backup, and an inode number that was used again while a member was out. In both the attribute
+//! is absent or its generation is not the record's.
 //!
-//! Invariant: written when the file is created, after its inode record is in use, and never changed. So an attribute never
-//! refers to a record that was not there; a crash in between leaves a record that no file refers to.
+//! Invariant: written when the file is created, after its inode record is in use, and never
+//! changed. So an attribute never refers to a record that was not there; a crash in between leaves
+//! a record that no file refers to.
 
 use crate::checksum::crc32c;
 use core::ffi::CStr;

@@ -1,5 +1,5 @@
-//! The table of backing files, `.cxlraid/backings`: its record of 32 bytes for each inode says which
-//! backing file belongs to the inode on this member. The table differs from member to member.
+//! The table of backing files, `.cxlraid/backings`: its record of 32 bytes for each inode says
+//! which backing file belongs to the inode on this member. The table differs from member to member.
 //!
 //! The attribute of a backing file says to which inode it belongs, and the owner of the file can
 //! write another file's attribute on it. Only the array's own processes write this table. A backing
@@ -7,8 +7,8 @@
 //!
 //! Invariants: record 0 names the table itself, by the inode number that the table has in the
 //! member's file system. If the table has another inode number, the member was copied file by file:
-//! all inode numbers have changed, and no record is valid. A record with another generation than the
-//! file's says nothing about the file. A record that does not fit its check is not believed.
+//! all inode numbers have changed, and no record is valid. A record with another generation than
+//! the file's says nothing about the file. A record that does not fit its check is not believed.
 
 use crate::lane::words_checksum;
 use core::mem::{offset_of, size_of};
@@ -19,7 +19,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const BACKING_RECORD_BYTES: usize = 32;
 /// Offset of the backing file's inode number (u64) within a record.
 pub const BACKING_FILE_OFFSET: usize = offset_of!(Bytes, file);
-/// Offset of the inode's generation (u64) within a record. The generation is stored after the other fields.
+/// Offset of the inode's generation (u64) within a record. The generation is stored after the other
+/// fields.
 pub const BACKING_GENERATION_OFFSET: usize = offset_of!(Bytes, generation);
 /// Offset of the record's check (u64) within a record.
 pub const BACKING_CHECK_OFFSET: usize = offset_of!(Bytes, check);
@@ -35,14 +36,15 @@ struct Bytes {
 
 const _: () = assert!(size_of::<Bytes>() == BACKING_RECORD_BYTES);
 
-/// The check of the record of `inode` that names backing file `file` (an inode number of the member's file system).
+/// The check of the record of `inode` that names backing file `file` (an inode number of the
+/// member's file system).
 #[must_use]
 pub fn backing_check(inode: u64, file: u64, generation: u64) -> u64 {
     words_checksum([inode, file, generation, 0, 0, 0, 0])
 }
 
-/// Whether the record of `inode` fits its check or is all zeros (no backing file). Nothing in any other record is
-/// believed.
+/// Whether the record of `inode` fits its check or is all zeros (no backing file). Nothing in any
+/// other record is believed.
 #[must_use]
 pub fn is_sound_backing(inode: u64, record: &[u8; BACKING_RECORD_BYTES]) -> bool {
     let bytes: &Bytes = zerocopy::transmute_ref!(record);
@@ -50,7 +52,8 @@ pub fn is_sound_backing(inode: u64, record: &[u8; BACKING_RECORD_BYTES]) -> bool
     record.iter().all(|&byte| byte == 0) || fits && bytes.reserved_24 == [0; 8]
 }
 
-/// The byte offset of the record of `inode` (0 for the table itself, to [`crate::INODE_COUNT_MAX`]) within the file.
+/// The byte offset of the record of `inode` (0 for the table itself, to [`crate::INODE_COUNT_MAX`])
+/// within the file.
 #[must_use]
 pub const fn backing_record_offset(inode: u64) -> u64 {
     crate::TABLE_HEADER_BYTES as u64 + inode * BACKING_RECORD_BYTES as u64

@@ -1,9 +1,12 @@
-//! `.cxlraid/changed`, which files changed while a member was out; `.cxlraid/kept` of a member that keeps its files
-//! while it is made anew; and `.cxlraid/left` of a member that has left in order. docs/format/changed.md
+//! `.cxlraid/changed`, which files changed while a member was out; `.cxlraid/kept` of a member that
+//! keeps its files while it is made anew; and `.cxlraid/left` of a member that has left in order.
+//! docs/format/changed.md
 //!
-//! Behind the header of `changed` there is a record for each slot: how the member in it left. Three more say whether a mark may be
-//! missing, and which updates of the superblocks were made by programs that keep the table. From [`CHANGED_MARKS_OFFSET`] on there is a mark of two bytes for each inode number (modulo [`CHANGED_MARK_COUNT`]). It is not [`unchanged_mark`] if bytes
-//! of the file changed while a member was out.
+//! Behind the header of `changed` there is a record for each slot: how the member in it left. Three
+//! more say whether a mark may be missing, and which updates of the superblocks were made by
+//! programs that keep the table. From [`CHANGED_MARKS_OFFSET`] on there is a mark of two bytes for
+//! each inode number (modulo [`CHANGED_MARK_COUNT`]). It is not [`unchanged_mark`] if bytes of the
+//! file changed while a member was out.
 
 use crate::Uuid;
 use crate::lane::words_checksum;
@@ -18,7 +21,8 @@ pub const CHANGED_MARKS_OFFSET: u64 = 8192;
 pub const CHANGED_MARK_COUNT: usize = 1 << 17;
 /// Bytes of a mark.
 pub const CHANGED_MARK_BYTES: usize = 2;
-/// States how many updates of the superblocks the table names at most: the last one, and the one that is about to be made.
+/// States how many updates of the superblocks the table names at most: the last one, and the one
+/// that is about to be made.
 pub const CHANGED_UPDATE_COUNT: usize = 2;
 /// States where the records end; zeros follow up to the marks.
 pub const CHANGED_RECORDS_END: u64 = changed_update_offset(CHANGED_UPDATE_COUNT);
@@ -36,8 +40,8 @@ const VOID: u64 = 1;
 
 const _: () = assert!(CHANGED_RECORDS_END <= CHANGED_MARKS_OFFSET);
 
-/// The mark of a file that has not changed, in the table of a member. Neither byte is 0. Any other mark says that the file has changed: what was
-/// lost or damaged says so, too.
+/// The mark of a file that has not changed, in the table of a member. Neither byte is 0. Any other
+/// mark says that the file has changed: what was lost or damaged says so, too.
 #[must_use]
 pub fn unchanged_mark(array: Uuid, member: Uuid, mark: usize) -> [u8; CHANGED_MARK_BYTES] {
     let ([a, b], [c, d]) = (uuid_words(array), uuid_words(member));
@@ -46,8 +50,8 @@ pub fn unchanged_mark(array: Uuid, member: Uuid, mark: usize) -> [u8; CHANGED_MA
     [(sum ^ sum >> 16) as u8 | 1, (sum >> 8) as u8 | 0x80]
 }
 
-/// Tells whether a mark is one that programs store. One that is not says that the file has changed, as all but [`unchanged_mark`] do, and that it was
-/// damaged.
+/// Tells whether a mark is one that programs store. One that is not says that the file has changed,
+/// as all but [`unchanged_mark`] do, and that it was damaged.
 #[must_use]
 pub fn is_sound_mark(array: Uuid, member: Uuid, mark: usize, bytes: [u8; CHANGED_MARK_BYTES]) -> bool {
     bytes == CHANGED || bytes == unchanged_mark(array, member, mark)
@@ -56,12 +60,14 @@ pub fn is_sound_mark(array: Uuid, member: Uuid, mark: usize, bytes: [u8; CHANGED
 /// The mark of a file that has changed.
 pub const CHANGED: [u8; CHANGED_MARK_BYTES] = [0; CHANGED_MARK_BYTES];
 
-/// Tells how a member left: what is known of the instant from which on the marks tell what it lacks.
+/// Tells how a member left: what is known of the instant from which on the marks tell what it
+/// lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leave {
     /// The event count of the superblocks before they said that the member is out. At least 1.
     pub event: u64,
-    /// What the member had written to it then, drawn at random. If the array had been ended in order, and nothing was changed since: the name of the last update of the superblocks.
+    /// What the member had written to it then, drawn at random. If the array had been ended in
+    /// order, and nothing was changed since: the name of the last update of the superblocks.
     pub token: u64,
     /// When: ns since 1970.
     pub left_ns: u64,
@@ -79,19 +85,22 @@ pub const fn changed_void_offset() -> u64 {
     changed_record_offset(MEMBER_COUNT_MAX)
 }
 
-/// Returns where the record is that names an update of the superblocks: the first or the second of [`CHANGED_UPDATE_COUNT`].
+/// Returns where the record is that names an update of the superblocks: the first or the second of
+/// [`CHANGED_UPDATE_COUNT`].
 #[must_use]
 pub const fn changed_update_offset(index: usize) -> u64 {
     changed_record_offset(MEMBER_COUNT_MAX + 1 + index)
 }
 
-/// The bytes of a record that names an update of the superblocks ([`crate::Superblock::update_id`]).
+/// The bytes of a record that names an update of the superblocks
+/// ([`crate::Superblock::update_id`]).
 #[must_use]
 pub fn encode_changed_update(index: usize, update_id: u64) -> [u8; CHANGED_RECORD_BYTES] {
     encode_words(MEMBER_COUNT_MAX + 1 + index, [update_id, 0, 0])
 }
 
-/// The update of the superblocks that a record names; None if it names none, or does not fit its check.
+/// The update of the superblocks that a record names; None if it names none, or does not fit its
+/// check.
 #[must_use]
 pub fn decode_changed_update(index: usize, record: &[u8; CHANGED_RECORD_BYTES]) -> Option<u64> {
     let [update_id, ..] = words(record);
@@ -104,7 +113,8 @@ pub fn changed_void() -> [u8; CHANGED_RECORD_BYTES] {
     encode_words(MEMBER_COUNT_MAX, [VOID, 0, 0])
 }
 
-/// Tells whether a table says that a mark may be missing. A record that does not fit its check says so as well.
+/// Tells whether a table says that a mark may be missing. A record that does not fit its check says
+/// so as well.
 #[must_use]
 pub fn is_changed_void(record: &[u8; CHANGED_RECORD_BYTES]) -> bool {
     *record != [0; CHANGED_RECORD_BYTES]

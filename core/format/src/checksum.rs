@@ -1,4 +1,5 @@
-//! The checksum of everything that is written rarely: CRC-32C, which finds every burst of up to 32 bits.
+//! The checksum of everything that is written rarely: CRC-32C, which finds every burst of up to 32
+//! bits.
 //!
 //! Lanes are written before every write of the program and have a cheaper one, in `lane`.
 

@@ -26,7 +26,8 @@ pub(crate) fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Asserts that the table under a heading lists exactly these fields, and that they fill the structure.
+/// Asserts that the table under a heading lists exactly these fields, and that they fill the
+/// structure.
 macro_rules! assert_documented {
     ($page:literal, $heading:literal, $bytes:ty, [$($field:ident),+ $(,)?]) => {{
         use $crate::documented::{rows, size_of_field};

@@ -1,24 +1,25 @@
 //! `.cxlraid/inodes`: one record of 64 bytes per file, the same on every member.
 //!
-//! Processes map the table. A record is one cache line; its size, state, flags and note for resync are
-//! changed in place as atomics at the offsets given here. While no process has the file open, `size` is
-//! the truth about the file's length.
+//! Processes map the table. A record is one cache line; its size, state, flags and note for resync
+//! are changed in place as atomics at the offsets given here. While no process has the file open,
+//! `size` is the truth about the file's length.
 //!
 //! A record has three parts, each with a *check* of its own, since different locks guard them:
 //! 1. the constant part: generation and shape, constant while the record is in use;
 //! 2. the size;
 //! 3. the *notes*: state, flags, and what waits for resync.
 //!
-//! A process stores a part and then its check. A crash can keep the first store and lose the second:
-//! that part of this member's record does not fit its check then, and another member's copy counts
-//! ([`judge`]). A part that fits its check is *sound*; a record whose parts are all sound is *whole*.
+//! A process stores a part and then its check. A crash can keep the first store and lose the
+//! second: that part of this member's record does not fit its check then, and another member's copy
+//! counts ([`judge`]). A part that fits its check is *sound*; a record whose parts are all sound is
+//! *whole*.
 //!
 //! Invariants:
 //! - numbers start at 1: 0 means "no inode" wherever a number is stored;
 //! - each check also covers the inode's number, so that a record in the wrong place is noticed;
-//! - a record is filled while its state is free, and the state is stored after everything else but the
-//!   check of the notes. Of a free record only the generation, which is at least that of every file that
-//!   ever had this number, and the notes are read.
+//! - a record is filled while its state is free, and the state is stored after everything else but
+//!   the check of the notes. Of a free record only the generation, which is at least that of every
+//!   file that ever had this number, and the notes are read.
 
 use crate::checksum::crc32c;
 use crate::lane::words_checksum;
@@ -34,8 +35,8 @@ pub const INODE_RECORD_BYTES: usize = 64;
 pub const SIZE_OFFSET: usize = offset_of!(Bytes, size);
 /// Offset of the generation (u64) within a record.
 pub const GENERATION_OFFSET: usize = offset_of!(Bytes, generation);
-/// Offset of the 8 bytes within a record that hold the shape (members, level, chunk, start slot) and the
-/// state.
+/// Offset of the 8 bytes within a record that hold the shape (members, level, chunk, start slot)
+/// and the state.
 pub const SHAPE_OFFSET: usize = offset_of!(Bytes, member_mask);
 /// Offset of the state (u8, an [`InodeState`]) within a record.
 pub const STATE_OFFSET: usize = offset_of!(Bytes, state);
@@ -58,10 +59,11 @@ pub const SIZE_CHECK_OFFSET: usize = offset_of!(Bytes, size_check);
 pub const FLAG_HOLES: u32 = 1;
 /// Flag: backing files may be longer than the size needs.
 pub const FLAG_SLACK: u32 = 2;
-/// Flag: a crash met the file while a member was out, so what is computed of that member may be bytes that
-/// nobody wrote, from parity that did not fit (the write hole).
+/// Flag: a crash met the file while a member was out, so what is computed of that member may be
+/// bytes that nobody wrote, from parity that did not fit (the write hole).
 pub const FLAG_DOUBTFUL: u32 = 4;
-/// Flag: the whole file may disagree between members after a crash: it has writable mappings that no lane names.
+/// Flag: the whole file may disagree between members after a crash: it has writable mappings that
+/// no lane names.
 pub const FLAG_MAPPED: u32 = 8;
 
 /// Generation, members, level, chunk and start slot.
@@ -115,8 +117,8 @@ pub enum InodeState {
     Free = 0,
     /// The record belongs to a file that has a name.
     Used = 1,
-    /// The record belongs to an orphan: a file without a name that is open, or that was open when its
-    /// processes died.
+    /// The record belongs to an orphan: a file without a name that is open, or that was open when
+    /// its processes died.
     Orphan = 2,
 }
 
@@ -162,7 +164,8 @@ pub enum ShapeError {
 }
 
 impl Shape {
-    /// The shape of a file of `level` on `members`; member 0 of its geometry is the one at `start_slot`.
+    /// The shape of a file of `level` on `members`; member 0 of its geometry is the one at
+    /// `start_slot`.
     pub fn new(level: Level, chunk: ChunkBytes, members: MemberSet, start_slot: Slot) -> Result<Self, ShapeError> {
         let geometry = Geometry::new(level, members.len(), chunk)?;
         if !members.contains(start_slot) {
@@ -189,8 +192,8 @@ impl Shape {
         self.geometry
     }
 
-    /// The file's slots in the order of the geometry's members: from `start_slot` upwards, then from the
-    /// lowest slot up to `start_slot`.
+    /// The file's slots in the order of the geometry's members: from `start_slot` upwards, then
+    /// from the lowest slot up to `start_slot`.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
         let below = MemberSet::first(self.start_slot);
         let from_start = self.members.minus(below);
@@ -221,15 +224,17 @@ pub struct InodeRecord {
 pub struct Resync {
     /// Offset in the file of the first byte that may disagree.
     pub start: u64,
-    /// Offset behind the last byte that may disagree; never 0 on media. It may lie past the end of the file.
-    /// If it is not above `start`, no bytes disagree, and only `lost` counts.
+    /// Offset behind the last byte that may disagree; never 0 on media. It may lie past the end of
+    /// the file. If it is not above `start`, no bytes disagree, and only `lost` counts.
     pub end: u64,
-    /// Members whose backing file was lost and made anew: what they hold is to be computed from the others.
+    /// Members whose backing file was lost and made anew: what they hold is to be computed from the
+    /// others.
     pub lost: MemberSet,
 }
 
 impl Resync {
-    /// A note that covers both: from the lower start to the higher end, and all members lost in either.
+    /// A note that covers both: from the lower start to the higher end, and all members lost in
+    /// either.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         let lost = self.lost.union(other.lost);
@@ -340,7 +345,8 @@ impl InodeRecord {
         }
     }
 
-    /// The meaning of the record of `inode` in a table of version 1, where only the constant part has a check.
+    /// The meaning of the record of `inode` in a table of version 1, where only the constant part
+    /// has a check.
     ///
     /// # Errors
     /// As for [`Self::decode`].
@@ -383,13 +389,14 @@ impl Bytes {
         let state_and_flags = u64::from(self.state) << 32 | u64::from(self.flags.get());
         let (start, end, lost) = (self.resync_start.get(), self.resync_end.get(), self.lost_mask.get());
         let sum = words_checksum([inode, self.generation.get(), state_and_flags, start, end, lost.into(), 0]);
-        // The multiplication spreads every bit of the sum into the upper half, which is the check. The xor of
-        // the sum's two halves would not do: some changes of one bit change both halves alike.
+        // The multiplication spreads every bit of the sum into the upper half, which is the check.
+        // The xor of the sum's two halves would not do: some changes of one bit change both halves
+        // alike.
         (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 
-    /// How much a copy counts: a newer generation first; then a file with a name, one without (or an
-    /// unknown state), none.
+    /// How much a copy counts: a newer generation first; then a file with a name, one without (or
+    /// an unknown state), none.
     fn rank(&self) -> (u64, u8) {
         let state = match InodeState::from_code(self.state) {
             Some(InodeState::Used) => 2,
@@ -426,7 +433,8 @@ pub struct Sound {
 }
 
 impl Sound {
-    /// Compares each part of a record with its check. A record of zeros, one before its first use, is whole.
+    /// Compares each part of a record with its check. A record of zeros, one before its first use,
+    /// is whole.
     #[must_use]
     pub fn of(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Self {
         if bytes.iter().all(|&byte| byte == 0) {
@@ -441,9 +449,9 @@ impl Sound {
     }
 }
 
-/// The first of notes and size that does not fit its check; None if both do, and for a record of zeros. Of a
-/// free record the size does not count. Both checks include the generation, so a damaged generation shows as
-/// bad notes.
+/// The first of notes and size that does not fit its check; None if both do, and for a record of
+/// zeros. Of a free record the size does not count. Both checks include the generation, so a
+/// damaged generation shows as bad notes.
 #[must_use]
 pub fn bad_part(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Option<&'static str> {
     if bytes.iter().all(|&byte| byte == 0) {
@@ -457,29 +465,30 @@ pub fn bad_part(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Option<&'static
     (bytes.state != InodeState::Free.code() && !fits()).then_some("size")
 }
 
-/// Whether all parts of a record that count are sound: of a free one the notes (with the generation), of
-/// others all three.
+/// Whether all parts of a record that count are sound: of a free one the notes (with the
+/// generation), of others all three.
 #[must_use]
 pub fn is_whole(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> bool {
     bad_part(inode, bytes).is_none() && (bytes[STATE_OFFSET] == InodeState::Free.code() || Sound::of(inode, bytes).constant)
 }
 
-/// Decides which record of `inode` is right. `copies` are the members' copies, the lowest member's first.
-/// None if no copy has a sound constant part, unless all copies say that the record is free; None also
-/// without copies.
+/// Decides which record of `inode` is right. `copies` are the members' copies, the lowest member's
+/// first. None if no copy has a sound constant part, unless all copies say that the record is free;
+/// None also without copies.
 ///
 /// Of whole copies these count:
 /// - those of the newest generation;
-/// - of these, if the order of stores may have been lost (`volatile_order`): files with a name before
-///   orphans before free records;
-/// - a record of zeros does not count beside a file with a name whose constant part is sound: the medium has
-///   lost that copy. The other copy need not be whole, since a crash may have torn the store of a size.
+/// - of these, if the order of stores may have been lost (`volatile_order`): files with a name
+///   before orphans before free records;
+/// - a record of zeros does not count beside a file with a name whose constant part is sound: the
+///   medium has lost that copy. The other copy need not be whole, since a crash may have torn the
+///   store of a size.
 ///
-/// If those that count differ in size or notes, the size and the notes are right that most of them have, and
-/// of equally many those of the lowest member, since each change is stored there first. If no copy is whole,
-/// the constant part is that of the newest generation among the sound ones. Size and notes are then those of
-/// the copies with this constant part in which they are sound, or else of all of them, likewise by their
-/// number.
+/// If those that count differ in size or notes, the size and the notes are right that most of them
+/// have, and of equally many those of the lowest member, since each change is stored there first.
+/// If no copy is whole, the constant part is that of the newest generation among the sound ones.
+/// Size and notes are then those of the copies with this constant part in which they are sound, or
+/// else of all of them, likewise by their number.
 pub fn judge<'a>(
     inode: u64,
     copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
@@ -535,8 +544,9 @@ fn put_size(record: &mut [u8; INODE_RECORD_BYTES], from: &[u8; INODE_RECORD_BYTE
     record[SIZE_CHECK_OFFSET..].copy_from_slice(&from[SIZE_CHECK_OFFSET..]);
 }
 
-/// If all copies say that the record is free: a free record with their highest generation. That happens if a
-/// crash came while the record was being filled on every member; no name refers to it yet.
+/// If all copies say that the record is free: a free record with their highest generation. That
+/// happens if a crash came while the record was being filled on every member; no name refers to it
+/// yet.
 fn judge_free<'a>(
     inode: u64,
     copies: &(impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone),
@@ -550,8 +560,8 @@ fn judge_free<'a>(
     Some(with_checks(inode, record))
 }
 
-/// Among the copies in which a part is sound, or among all if there is none, the copy with whose part most
-/// agree, the first if several.
+/// Among the copies in which a part is sound, or among all if there is none, the copy with whose
+/// part most agree, the first if several.
 fn part<'a>(
     copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
     is_sound: impl Fn(&[u8; INODE_RECORD_BYTES]) -> bool,
@@ -570,9 +580,9 @@ fn most_agreed<'a>(
     copies.reduce(|one, other| if votes(other) > votes(one) { other } else { one })
 }
 
-/// `record` with the checks of its size and its notes computed anew, for a record from a table of version 1
-/// and for one that was changed. The check of the constant part is not touched. A record of zeros stays as
-/// it is.
+/// `record` with the checks of its size and its notes computed anew, for a record from a table of
+/// version 1 and for one that was changed. The check of the constant part is not touched. A record
+/// of zeros stays as it is.
 #[must_use]
 pub fn with_checks(inode: u64, mut record: [u8; INODE_RECORD_BYTES]) -> [u8; INODE_RECORD_BYTES] {
     if record.iter().all(|&byte| byte == 0) {

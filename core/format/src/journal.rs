@@ -3,14 +3,14 @@
 //!
 //! A lane holds one record and its payload: the new data and the parities they make. The payload is
 //! durable before the record is stored, and the record before anything is stored in place. When all
-//! of that is durable the record is *settled*: its sequence is stored a second time, in the record's
-//! settled word. So a record that is whole and not settled stands for a write that a crash or a death
-//! may have cut short, and its payload holds the new contents of all that the write touches. The
-//! record of a hole has no payload.
+//! of that is durable the record is *settled*: its sequence is stored a second time, in the
+//! record's settled word. So a record that is whole and not settled stands for a write that a crash
+//! or a death may have cut short, and its payload holds the new contents of all that the write
+//! touches. The record of a hole has no payload.
 //!
-//! The checksum of a record tells a torn record from a whole one. The journal's random UUID goes into
-//! the checksum, so records of another journal are told as well. The checksum is computed as that of
-//! a write-intent lane (`lane.rs`), which is fast, since every write computes one.
+//! The checksum of a record tells a torn record from a whole one. The journal's random UUID goes
+//! into the checksum, so records of another journal are told as well. The checksum is computed as
+//! that of a write-intent lane (`lane.rs`), which is fast, since every write computes one.
 //!
 //! Invariant: an all-zero record, as in a file just created, means that the lane has no record.
 
@@ -28,8 +28,8 @@ pub const JOURNAL_HEADER_BYTES: usize = 4096;
 pub const JOURNAL_RECORD_BYTES: usize = 64;
 /// Bytes of a lane before its payload.
 pub const JOURNAL_LANE_HEAD_BYTES: usize = 4096;
-/// The most bytes of a file that one record holds. A write of up to so many bytes is old or new as a whole after a
-/// failure.
+/// The most bytes of a file that one record holds. A write of up to so many bytes is old or new as
+/// a whole after a failure.
 pub const JOURNAL_DATA_BYTES_MAX: usize = 1 << 20;
 /// The most lanes.
 pub const JOURNAL_LANE_COUNT_MAX: usize = 128;
@@ -42,8 +42,9 @@ const MAGIC: [u8; 8] = *b"CXLRJNL\0";
 const KIND_WRITE: u8 = 1;
 const KIND_HOLE: u8 = 2;
 const FLAG_GROWS: u8 = 1;
-/// Room in a payload for filling up the data and each run of rows of the parities to whole lines. The first and the
-/// last stripe of a range have at most three runs of rows each; the runs of the other stripes are whole chunks.
+/// Room in a payload for filling up the data and each run of rows of the parities to whole lines.
+/// The first and the last stripe of a range have at most three runs of rows each; the runs of the
+/// other stripes are whole chunks.
 const ROUNDING_BYTES: usize = 4096;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -132,8 +133,8 @@ pub enum JournalError {
         /// The array that the header names.
         found: Uuid,
     },
-    /// The journal belongs to the array but is not the one in use: the file is an older journal of the array, or the
-    /// journal was made anew while this copy of it was away.
+    /// The journal belongs to the array but is not the one in use: the file is an older journal of
+    /// the array, or the journal was made anew while this copy of it was away.
     #[error("it is not the journal that the array was last used with")]
     OtherJournal,
 }
@@ -250,10 +251,11 @@ pub struct JournalRecord {
     pub offset: u64,
     /// How many bytes are written: `1..=JOURNAL_DATA_BYTES_MAX`; of a hole up to `u32::MAX`.
     pub length: usize,
-    /// Bytes of the payload: data, parities, and what fills them up to whole lines. 0 means that whole stripes become a
-    /// hole.
+    /// Bytes of the payload: data, parities, and what fills them up to whole lines. 0 means that
+    /// whole stripes become a hole.
     pub payload_bytes: usize,
-    /// Members that were out when the payload was made; the payload does not hold what belongs on them.
+    /// Members that were out when the payload was made; the payload does not hold what belongs on
+    /// them.
     pub out: MemberSet,
     /// Whether the write makes a shorter file end after the last byte written.
     pub grows: bool,
@@ -268,9 +270,10 @@ impl JournalRecord {
         self.inode == inode && self.generation == generation
     }
 
-    /// The bytes of the record before it is settled. `settled` is the lane's present settled word, the sequence of the
-    /// previous record, and is stored unchanged. So a store that is cut short cannot make the previous record, whose
-    /// payload is overwritten by now, look as if it were not settled.
+    /// The bytes of the record before it is settled. `settled` is the lane's present settled word,
+    /// the sequence of the previous record, and is stored unchanged. So a store that is cut short
+    /// cannot make the previous record, whose payload is overwritten by now, look as if it were not
+    /// settled.
     #[inline]
     #[must_use]
     pub fn encode(&self, seed: u64, settled: u64) -> [u8; JOURNAL_RECORD_BYTES] {
@@ -289,9 +292,9 @@ impl JournalRecord {
         zerocopy::transmute!([a, b, c, d, e, f, checksum(words, seed).into(), settled.into()])
     }
 
-    /// The record in `bytes`, and whether it is settled. None if `bytes` hold no record, or one that is torn, that
-    /// belongs to another journal, or whose kind this program does not know. The caller compares `payload_bytes` with
-    /// the lane.
+    /// The record in `bytes`, and whether it is settled. None if `bytes` hold no record, or one
+    /// that is torn, that belongs to another journal, or whose kind this program does not know. The
+    /// caller compares `payload_bytes` with the lane.
     #[must_use]
     pub fn decode(bytes: &[u8; JOURNAL_RECORD_BYTES], seed: u64) -> Option<(Self, bool)> {
         let words: &[U64; 8] = zerocopy::transmute_ref!(bytes);

@@ -1,16 +1,20 @@
-//! `.cxlraid/lanes`: what each thread is about to change, so that a crash costs the resync of a few stripes.
+//! `.cxlraid/lanes`: what each thread is about to change, so that a crash costs the resync of a few
+//! stripes.
 //!
-//! A lane is one cache line on every in-sync member, owned by one thread at a time. A record is stored and fenced before the
-//! first byte it announces, and stays until the lane's next use: a record whose change was long complete costs one needless
-//! resync. When a record is stored, the change that the lane announced before is complete and fenced; therefore a torn
-//! record announces nothing, on the member where it is torn.
+//! A lane is one cache line on every in-sync member, owned by one thread at a time. A record is
+//! stored and fenced before the first byte it announces, and stays until the lane's next use: a
+//! record whose change was long complete costs one needless resync. When a record is stored, the
+//! change that the lane announced before is complete and fenced; therefore a torn record announces
+//! nothing, on the member where it is torn.
 //!
-//! The checksum is on the path of every write of the program, where a table-driven CRC-32C of 56 bytes (100 to 150 ns)
-//! would cost more than the store and its fence; this takes about 4 ns. It only has to tell a torn record from a whole one. Each of the seven words goes
-//! through a bijection of its own (xor, odd multiplication, xor-shift, rotation) and the results are added: a change
-//! within one word is always found, and a mixture of old and new words with all but a chance of 2^-64. The seven chains do not
-//! depend on each other, so the processor runs them side by side. The rotations are different so that changes of the
-//! highest bits of two words, which a multiplication does not spread, cannot cancel.
+//! The checksum is on the path of every write of the program, where a table-driven CRC-32C of 56
+//! bytes (100 to 150 ns) would cost more than the store and its fence; this takes about 4 ns. It
+//! only has to tell a torn record from a whole one. Each of the seven words goes through a
+//! bijection of its own (xor, odd multiplication, xor-shift, rotation) and the results are added: a
+//! change within one word is always found, and a mixture of old and new words with all but a chance
+//! of 2^-64. The seven chains do not depend on each other, so the processor runs them side by side.
+//! The rotations are different so that changes of the highest bits of two words, which a
+//! multiplication does not spread, cannot cancel.
 //!
 //! Invariant: an all-zero record, as in a file just created, is a clean one.
 
@@ -73,7 +77,8 @@ pub enum LaneKind {
     Write = 1,
     /// The file's size, from `offset + length` to `offset`.
     Truncate = 2,
-    /// Bytes of the file that a record of the journal is about: nothing is to be made good as long as that journal is believed.
+    /// Bytes of the file that a record of the journal is about: nothing is to be made good as long
+    /// as that journal is believed.
     Journaled = 3,
 }
 
@@ -110,9 +115,11 @@ pub struct LaneRecord {
     pub offset: u64,
     /// How many bytes of the file change.
     pub length: u64,
-    /// Raised by each record of this lane: among the members' records of one lane the highest is the last.
+    /// Raised by each record of this lane: among the members' records of one lane the highest is
+    /// the last.
     pub sequence: u64,
-    /// The attach slot (in the runtime segment) of the process that owns the lane; means nothing after a restart.
+    /// The attach slot (in the runtime segment) of the process that owns the lane; means nothing
+    /// after a restart.
     pub owner: u16,
 }
 

@@ -1,13 +1,16 @@
 //! Everything an array keeps on media, byte by byte.
 //!
-//! All of it lies under `<member>/.cxlraid/`, apart from one extended attribute on each backing file. docs/format/ draws the
-//! bytes; tests/golden/ holds images of every version that was ever released, damaged ones included.
+//! All of it lies under `<member>/.cxlraid/`, apart from one extended attribute on each backing
+//! file. docs/format/ draws the bytes; tests/golden/ holds images of every version that was ever
+//! released, damaged ones included.
 //!
-//! Each structure has two faces here: the bytes (`zerocopy` structs, private, little-endian) and a logical struct of plain
-//! types. `decode` accepts only what `encode` of some released version could have written.
+//! Each structure has two faces here: the bytes (`zerocopy` structs, private, little-endian) and a
+//! logical struct of plain types. `decode` accepts only what `encode` of some released version
+//! could have written.
 //!
-//! Invariants: no I/O, clock, allocation or randomness. What is on media is never trusted: every `decode` checks magic,
-//! checksum and version, in this order, before it looks at anything else, and then the range of every field.
+//! Invariants: no I/O, clock, allocation or randomness. What is on media is never trusted: every
+//! `decode` checks magic, checksum and version, in this order, before it looks at anything else,
+//! and then the range of every field.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -63,13 +66,15 @@ use core::fmt;
 
 /// The directory in each member's root that holds everything of the array's own.
 pub const DIRECTORY: &core::ffi::CStr = c".cxlraid";
-/// How the names within [`DIRECTORY`] begin of files that are open and have lost their last name: `orphan-<inode>-<generation>`.
+/// How the names within [`DIRECTORY`] begin of files that are open and have lost their last name:
+/// `orphan-<inode>-<generation>`.
 pub const ORPHAN_PREFIX: &str = "orphan-";
 /// The superblock's name within [`DIRECTORY`].
 pub const SUPERBLOCK_FILE: &core::ffi::CStr = c"superblock";
 /// The inode table's name within [`DIRECTORY`].
 pub const INODES_FILE: &core::ffi::CStr = c"inodes";
-/// The header that the inode table is being given, of a version that it has not had yet. There only while that is under way, or was cut short.
+/// The header that the inode table is being given, of a version that it has not had yet. There only
+/// while that is under way, or was cut short.
 pub const INODES_HEADER_FILE: &core::ffi::CStr = c"inodes.header";
 /// The log of names' name within [`DIRECTORY`].
 pub const NAMES_FILE: &core::ffi::CStr = c"names";
@@ -87,7 +92,8 @@ pub const LANES_FILE: &core::ffi::CStr = c"lanes";
 /// The journal's name within [`DIRECTORY`], where it is on the members.
 pub const JOURNAL_FILE: &core::ffi::CStr = c"journal";
 
-/// The version of a structure on media. A higher major cannot be read by older programs, a higher minor can.
+/// The version of a structure on media. A higher major cannot be read by older programs, a higher
+/// minor can.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Version {
     /// Raised by a change that an older program would misread.

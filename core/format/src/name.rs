@@ -5,7 +5,8 @@ use core::{fmt, str::FromStr};
 /// The most bytes of an array's name; one more is always NUL on media.
 pub const ARRAY_NAME_BYTES_MAX: usize = 63;
 
-/// The name of an array: 1 to 63 bytes of UTF-8 that can also name a file: no control character, no '/', not "." or "..".
+/// The name of an array: 1 to 63 bytes of UTF-8 that can also name a file: no control character, no
+/// '/', not "." or "..".
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ArrayName([u8; ARRAY_NAME_BYTES_MAX + 1]);
 

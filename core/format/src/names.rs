@@ -1,11 +1,13 @@
-//! `.cxlraid/names`: changes of names, each noted before the first member is changed, so that a crash leaves all members before or after it.
+//! `.cxlraid/names`: changes of names, each noted before the first member is changed, so that a
+//! crash leaves all members before or after it.
 //!
-//! A ring of [`NAMES_RING_BYTES`] in which records lie one after the other, each at a multiple of 64 bytes and in one piece: a record that
-//! would not fit before the end begins at 0. Records are numbered; the newest whole one is the end of the log, and what the ring still holds
-//! before it without a gap can be done again.
+//! A ring of [`NAMES_RING_BYTES`] in which records lie one after the other, each at a multiple of
+//! 64 bytes and in one piece: a record that would not fit before the end begins at 0. Records are
+//! numbered; the newest whole one is the end of the log, and what the ring still holds before it
+//! without a gap can be done again.
 //!
-//! Invariants: a record is found by its checksum alone. Paths hold no NUL, so no part of a path can be taken for the beginning of a record,
-//! which has some.
+//! Invariants: a record is found by its checksum alone. Paths hold no NUL, so no part of a path can
+//! be taken for the beginning of a record, which has some.
 
 use crate::Attribute;
 use crate::checksum::crc32c;
@@ -114,14 +116,15 @@ impl<'a> NameRecord<'a> {
         (NAME_RECORD_ALIGN + self.path.len() + self.to.len()).next_multiple_of(NAME_RECORD_ALIGN)
     }
 
-    /// Whether nothing on a member tells if this change is made there: an exchange of two things of which neither is a file, and so neither
-    /// has an attribute.
+    /// Whether nothing on a member tells if this change is made there: an exchange of two things of
+    /// which neither is a file, and so neither has an attribute.
     #[must_use]
     pub const fn leaves_no_trace(&self) -> bool {
         self.exchange && self.file.is_none() && self.replaced.is_none()
     }
 
-    /// The first 64 bytes of the record; `path` and `to` follow, then nothing that matters. Paths are at most [`PATH_BYTES_MAX`] long.
+    /// The first 64 bytes of the record; `path` and `to` follow, then nothing that matters. Paths
+    /// are at most [`PATH_BYTES_MAX`] long.
     #[must_use]
     pub fn encode_head(&self) -> [u8; NAME_RECORD_ALIGN] {
         let number = |attribute: Option<Attribute>| attribute.map_or((0, 0), |attribute| (attribute.inode, attribute.generation));

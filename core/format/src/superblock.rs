@@ -1,13 +1,16 @@
 //! `.cxlraid/superblock`: what an array is and which of its members can be believed.
 //!
-//! The file holds two copies, at offsets 0 and 4096, written in turn, so that a torn write leaves the previous copy whole.
-//! The valid copy with the higher event count wins, the later copy sequence among equals. It exists against two faults: a
-//! write cut short by power loss, and a member that was away and comes back with an older view of the array.
+//! The file holds two copies, at offsets 0 and 4096, written in turn, so that a torn write leaves
+//! the previous copy whole. The valid copy with the higher event count wins, the later copy
+//! sequence among equals. It exists against two faults: a write cut short by power loss, and a
+//! member that was away and comes back with an older view of the array.
 //!
 //! Invariants:
-//! - magic, version and checksum stay where they are in every version to come, so that an old program can tell a newer
-//!   array from a damaged one. A valid copy of a newer version is never passed over in favour of an older copy;
-//! - array and member UUID never change within a file: a member that takes another's place gets a new file.
+//! - magic, version and checksum stay where they are in every version to come, so that an old
+//!   program can tell a newer array from a damaged one. A valid copy of a newer version is never
+//!   passed over in favour of an older copy;
+//! - array and member UUID never change within a file: a member that takes another's place gets a
+//!   new file.
 
 use crate::checksum::crc32c;
 use crate::{ArrayName, Uuid, Version};
@@ -22,18 +25,21 @@ pub const COPY_BYTES: usize = 4096;
 /// Bytes of the file: two copies.
 pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
-// 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly end. 1.4: the names of
-// updates, and the event count with which a member went out. 1.5: members that are written mostly.
+// 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly
+// end. 1.4: the names of updates, and the event count with which a member went out. 1.5: members
+// that are written mostly.
 pub const SUPPORTED: Version = Version { major: 1, minor: 5 };
 
 /// Bytes of the journal's path, with at least one NUL.
 const JOURNAL_PATH_BYTES: usize = 1024;
 const MAGIC: [u8; 8] = *b"CXLRAID\0";
-/// The array has a journal: a program that does not know it would write without, and what the journal holds would later be put over that.
+/// The array has a journal: a program that does not know it would write without, and what the
+/// journal holds would later be put over that.
 const INCOMPATIBLE_JOURNAL: u64 = 1;
 const JOURNAL_EXTERNAL: u8 = 1;
 const JOURNAL_INTERNAL: u8 = 2;
-/// A member is being rebuilt: a program that does not know that state would not tell what the array bears meanwhile.
+/// A member is being rebuilt: a program that does not know that state would not tell what the array
+/// bears meanwhile.
 const INCOMPATIBLE_REBUILDING: u64 = 2;
 /// The bits that follow from other fields, and are not among [`Superblock::features`].
 const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_JOURNAL | INCOMPATIBLE_REBUILDING;
@@ -108,7 +114,8 @@ pub struct Superblock {
     pub member_uuid: Uuid,
     /// The position in [`Self::members`] of the member this superblock lies on.
     pub slot: Slot,
-    /// Members of the array, without spares. Slots below it are members, slots from it on are spares or absent.
+    /// Members of the array, without spares. Slots below it are members, slots from it on are
+    /// spares or absent.
     pub member_count: usize,
     /// The level of files for which no rule says otherwise.
     pub level: Level,
@@ -118,23 +125,30 @@ pub struct Superblock {
     pub access: Access,
     /// When the array was created, in nanoseconds since 1970 (UTC).
     pub created_ns: u64,
-    /// Raised on all in-sync members by each change of member states. A member with a lower count is stale.
+    /// Raised on all in-sync members by each change of member states. A member with a lower count
+    /// is stale.
     pub event_count: u64,
-    /// The event count of the array when it was last taken into use: tables with a lower mark were put back from an older copy. 0 before the first use, and in superblocks of versions before 1.2.
+    /// The event count of the array when it was last taken into use: tables with a lower mark were
+    /// put back from an older copy. 0 before the first use, and in superblocks of versions before
+    /// 1.2.
     pub use_count: u64,
-    /// The event count with which the array was last ended in order. 0 if it never was, and in superblocks of versions before 1.3.
+    /// The event count with which the array was last ended in order. 0 if it never was, and in
+    /// superblocks of versions before 1.3.
     pub clean_count: u64,
-    /// Names the update that wrote this: a number that was drawn for it, the same on all members. 0 in superblocks of versions before 1.4.
+    /// Names the update that wrote this: a number that was drawn for it, the same on all members. 0
+    /// in superblocks of versions before 1.4.
     pub update_id: u64,
     /// The name of the update before. 0 if there was none, or one of a version before 1.4.
     pub previous_update_id: u64,
-    /// When this copy was written, in nanoseconds since 1970 (UTC). For people; nothing is decided by it.
+    /// When this copy was written, in nanoseconds since 1970 (UTC). For people; nothing is decided
+    /// by it.
     pub update_ns: u64,
     /// Raised by each write of this file.
     pub copy_sequence: u64,
     /// The array as this member last saw it.
     pub members: [MemberEntry; MEMBER_COUNT_MAX],
-    /// The array's journal. The feature bit that stands for it on media is not among [`Self::features`].
+    /// The array's journal. The feature bit that stands for it on media is not among
+    /// [`Self::features`].
     pub journal: Option<JournalEntry>,
 }
 
@@ -211,8 +225,9 @@ pub struct MemberEntry {
     pub uuid: Uuid,
     /// What is known of it.
     pub state: MemberState,
-    /// The event count that the array had when the member was put on record as out: no other use with it was seen. 0 in a
-    /// member that is in use, and where a version before 1.4 recorded the loss.
+    /// The event count that the array had when the member was put on record as out: no other use
+    /// with it was seen. 0 in a member that is in use, and where a version before 1.4 recorded the
+    /// loss.
     pub out_count: u64,
     /// [`Self::WRITE_MOSTLY`], and bits of later versions. 0 in superblocks of versions before 1.5.
     pub flags: u8,
@@ -235,7 +250,8 @@ pub enum MemberState {
     Stale = 4,
     /// Holds nothing yet, waits to replace a member.
     Spare = 5,
-    /// Holds all names, and is written; some files' bytes on it are still to be computed from the other members (the inode table says which).
+    /// Holds all names, and is written; some files' bytes on it are still to be computed from the
+    /// other members (the inode table says which).
     Rebuilding = 6,
 }
 
@@ -275,7 +291,8 @@ pub enum SuperblockError {
         /// Bytes found.
         bytes: usize,
     },
-    /// A copy has the magic and a wrong checksum, and no other copy is valid. Copy 0 if a copy was decoded alone.
+    /// A copy has the magic and a wrong checksum, and no other copy is valid. Copy 0 if a copy was
+    /// decoded alone.
     #[error(
         "superblock copy {copy} is damaged (wrong checksum) and no other copy is whole; assemble without this member, \
          then rebuild it"
@@ -307,14 +324,16 @@ pub enum SuperblockError {
     /// The two copies are valid and name different arrays or members.
     #[error("the two superblock copies belong to different arrays; remove the file if the member is to be created anew")]
     CopiesDisagree,
-    /// The superblock is whole, and the tables beside it name another member of the array: it was put there by hand.
+    /// The superblock is whole, and the tables beside it name another member of the array: it was
+    /// put there by hand.
     #[error(
         "the superblock is another member's: the tables beside it say so; put the right one back, or empty this directory and rebuild the member"
     )]
     OfAnotherMember,
 }
 
-/// The fields that a superblock of any version has at the same places. A program knows them also of a superblock that it is too old to read.
+/// The fields that a superblock of any version has at the same places. A program knows them also of
+/// a superblock that it is too old to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outline {
     /// The UUID of the array.
@@ -324,8 +343,8 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Returns the fields of the newest copy in a superblock's file, of the copies whose magic and checksum are right, whatever their versions and
-    /// features. None if no copy is right.
+    /// Returns the fields of the newest copy in a superblock's file, of the copies whose magic and
+    /// checksum are right, whatever their versions and features. None if no copy is right.
     #[must_use]
     pub fn of(file: &[u8]) -> Option<Self> {
         let copies = [0, COPY_BYTES].into_iter().filter_map(|start| Bytes::whole(file.get(start..)?, 0).ok());
@@ -392,8 +411,8 @@ impl Superblock {
         Bytes::check(bytes, 0)?.to_superblock()
     }
 
-    /// The newest valid copy in the whole file, and its index. Bytes after the second copy are ignored; a file that ends
-    /// within the second copy counts as one whose second copy is torn.
+    /// The newest valid copy in the whole file, and its index. Bytes after the second copy are
+    /// ignored; a file that ends within the second copy counts as one whose second copy is torn.
     pub fn choose(file: &[u8]) -> Result<(Self, usize), SuperblockError> {
         let copies = [0, 1].map(|copy| {
             let start = copy * COPY_BYTES;
@@ -427,15 +446,17 @@ impl Superblock {
         1 - current % 2
     }
 
-    /// Whether the array was ended in order, and nothing was changed since: all that its members hold was durable then, and agrees.
+    /// Whether the array was ended in order, and nothing was changed since: all that its members
+    /// hold was durable then, and agrees.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.event_count != 0 && self.clean_count == self.event_count
     }
 
-    /// The superblock that the others of an array are compared with: the one with the highest event count. Of two with the
-    /// same count, one that calls the other's member out is the newer one: the other is of an update that a crash cut short,
-    /// before which the array was used without that member.
+    /// The superblock that the others of an array are compared with: the one with the highest event
+    /// count. Of two with the same count, one that calls the other's member out is the newer one:
+    /// the other is of an update that a crash cut short, before which the array was used without
+    /// that member.
     #[must_use]
     pub fn newest<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> Option<&'a Self> {
         let count = all.clone().map(|superblock| superblock.event_count).max()?;
@@ -444,9 +465,10 @@ impl Superblock {
         latest.clone().filter(|superblock| !is_called_out(superblock)).last().or_else(|| latest.clone().last())
     }
 
-    /// Whether this superblock says what the newest one says, or is what that one's update began with: an update that is cut
-    /// short leaves members one update apart. A superblock with such an event count may yet be of another history: of a copy
-    /// of its member that was used without the others. Then it does not have the name of the same update.
+    /// Whether this superblock says what the newest one says, or is what that one's update began
+    /// with: an update that is cut short leaves members one update apart. A superblock with such an
+    /// event count may yet be of another history: of a copy of its member that was used without the
+    /// others. Then it does not have the name of the same update.
     #[must_use]
     pub const fn is_current(&self, newest: &Self) -> bool {
         let is_nameless = self.update_id == 0 || newest.update_id == 0;
@@ -463,7 +485,9 @@ impl Superblock {
         self.entry_of(self).is_some_and(|entry| entry.state.is_in_use())
     }
 
-    /// Whether this superblock says that its own member is in use and the other's is out. A member that was made anew since has another UUID, and is not the one that this superblock calls out.
+    /// Whether this superblock says that its own member is in use and the other's is out. A member
+    /// that was made anew since has another UUID, and is not the one that this superblock calls
+    /// out.
     #[must_use]
     pub fn calls_out(&self, other: &Self) -> bool {
         self.is_own_in_use() && self.entry_of(other).is_some_and(|entry| !entry.state.is_in_use())
@@ -507,7 +531,8 @@ impl Superblock {
 }
 
 impl MemberEntry {
-    /// In [`Self::flags`]: the member is read from only where no other member has a copy of the bytes (mdadm(8), --write-mostly).
+    /// In [`Self::flags`]: the member is read from only where no other member has a copy of the
+    /// bytes (mdadm(8), --write-mostly).
     pub const WRITE_MOSTLY: u8 = 1;
 
     /// Tells whether the member is read from only where no other member has a copy of the bytes.

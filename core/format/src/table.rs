@@ -1,5 +1,6 @@
-//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes`, `.cxlraid/names`, `.cxlraid/backings`
-//! and `.cxlraid/changed`: what kind of table follows, and which array and member it belongs to.
+//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes`, `.cxlraid/names`,
+//! `.cxlraid/backings` and `.cxlraid/changed`: what kind of table follows, and which array and
+//! member it belongs to.
 //!
 //! That part of the header is written once, when the file is created. Two marks follow, which say
 //! in which use of the array the table was last in use. They are overwritten in turn, so that a
@@ -81,7 +82,8 @@ impl TableKind {
     /// The version of this table that this program writes, and the highest it reads.
     #[must_use]
     pub const fn supported(self) -> Version {
-        // 1.1 of the inode table: what waits for resync. 2.0: the member, the marks, and checks in the records of inodes and backing files.
+        // 1.1 of the inode table: what waits for resync. 2.0: the member, the marks, and checks in
+        // the records of inodes and backing files.
         Version { major: 2, minor: 0 }
     }
 
@@ -127,7 +129,8 @@ pub struct TableHeader {
     pub array_uuid: Uuid,
     /// The member it was made on. Nil in a table of version 1.
     pub member_uuid: Uuid,
-    /// The mark: the use of the array in which the table was last used. 0 in a table of version 1, and in one that was not used yet.
+    /// The mark: the use of the array in which the table was last used. 0 in a table of version 1,
+    /// and in one that was not used yet.
     pub use_count: u64,
     /// Whether records have checks of everything in them: the table is none of version 1.
     pub is_checked: bool,
@@ -210,7 +213,8 @@ impl TableHeader {
         zerocopy::transmute!(bytes)
     }
 
-    /// The header of a file that should be a table of `kind`; `file` is all of it or at least its header.
+    /// The header of a file that should be a table of `kind`; `file` is all of it or at least its
+    /// header.
     pub fn decode(kind: TableKind, file: &[u8]) -> Result<Self, TableError> {
         let bytes = Bytes::check(kind, file)?;
         let found = Version { major: bytes.version_major.get(), minor: bytes.version_minor.get() };
@@ -231,7 +235,8 @@ impl TableHeader {
         Ok(Self { kind, array_uuid: bytes.array_uuid, member_uuid: bytes.member_uuid, use_count, is_checked: true })
     }
 
-    /// Where the mark of a use goes, and its bytes: over the older of the two that the header has. `file` holds at least the header.
+    /// Where the mark of a use goes, and its bytes: over the older of the two that the header has.
+    /// `file` holds at least the header.
     pub fn next_mark(kind: TableKind, file: &[u8], use_count: u64) -> Result<(u64, [u8; TABLE_MARK_BYTES]), TableError> {
         let bytes = Bytes::check(kind, file)?;
         let (_, newest) = bytes.newest_mark().ok_or(TableError::BadChecksum { kind })?;
@@ -240,8 +245,10 @@ impl TableHeader {
         Ok((offset as u64, zerocopy::transmute!(mark)))
     }
 
-    /// What in a header that can be used is not as this program leaves it: a mark that does not fit its check, or a reserved byte that is not 0. Nothing depends on it; a scrub tells of it. `file` holds at least the
-    /// header. Headers of version 1 have no marks, and a checksum of everything.
+    /// What in a header that can be used is not as this program leaves it: a mark that does not fit
+    /// its check, or a reserved byte that is not 0. Nothing depends on it; a scrub tells of it.
+    /// `file` holds at least the header. Headers of version 1 have no marks, and a checksum of
+    /// everything.
     #[must_use]
     pub fn flaw(kind: TableKind, file: &[u8]) -> Option<&'static str> {
         let bytes = Bytes::check(kind, file).ok().filter(|bytes| bytes.version_major.get() != UNMARKED)?;

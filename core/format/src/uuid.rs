@@ -1,9 +1,11 @@
-//! Identifiers (UUIDs) of arrays, members and journals. An identifier never changes, and no two things have the same.
+//! Identifiers (UUIDs) of arrays, members and journals. An identifier never changes, and no two
+//! things have the same.
 
 use core::{fmt, str::FromStr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The identifier of one array, one member or one journal: 16 bytes, stored in the order in which they are printed.
+/// The identifier of one array, one member or one journal: 16 bytes, stored in the order in which
+/// they are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(transparent)]
 pub struct Uuid(pub [u8; 16]);
@@ -15,7 +17,8 @@ pub struct UuidError;
 
 /// Indices of the bytes before which the printed form has a hyphen.
 const BYTES_AFTER_HYPHENS: [usize; 4] = [4, 6, 8, 10];
-/// Positions of the hyphens in the printed form: two digits for each byte before, and the hyphens before.
+/// Positions of the hyphens in the printed form: two digits for each byte before, and the hyphens
+/// before.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 /// Length of the printed form.
 const TEXT_BYTES: usize = 36;
@@ -33,7 +36,8 @@ impl Uuid {
         Self(random)
     }
 
-    /// Reads the text that [`fmt::Display`] writes; the digits may be upper or lower case. None for any other text.
+    /// Reads the text that [`fmt::Display`] writes; the digits may be upper or lower case. None for
+    /// any other text.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let is_hyphen = |index: usize| HYPHENS.contains(&index);
@@ -44,7 +48,8 @@ impl Uuid {
         let mut digits = places.filter(|&(index, _)| !is_hyphen(index)).map(|(_, &byte)| char::from(byte).to_digit(16));
         let mut bytes = [0; 16];
         for byte in &mut bytes {
-            // The length is right, so there are 32 characters; None is one that is no hexadecimal digit.
+            // The length is right, so there are 32 characters; None is one that is no hexadecimal
+            // digit.
             *byte = (digits.next()?? << 4 | digits.next()??) as u8;
         }
         Some(Self(bytes))

@@ -59,8 +59,9 @@ impl<M: Medium> Journal<M> {
         self.header.lane_count
     }
 
-    /// Takes a lane for the calling thread; `preferred` is tried first. `is_left` tells of an owner that is not the caller's process whether it is dead, and
-    /// `is_whole` whether what it left in the lane need not be replayed; `inherit` sees to such a lane before it is used.
+    /// Takes a lane for the calling thread; `preferred` is tried first. `is_left` tells of an owner
+    /// that is not the caller's process whether it is dead, and `is_whole` whether what it left in
+    /// the lane need not be replayed; `inherit` sees to such a lane before it is used.
     ///
     /// # Errors
     /// Every lane waits to be replayed; those of dead owners are marked as such.
@@ -193,7 +194,8 @@ impl<M: Medium> Journal<M> {
         persist::fence();
     }
 
-    /// Stores a record, where it must leave the caches past them. Otherwise word by word, as lanes of write-intent are and for the same reason.
+    /// Stores a record, where it must leave the caches past them. Otherwise word by word, as lanes
+    /// of write-intent are and for the same reason.
     ///
     /// # Safety
     /// `to` is a lane's record.
@@ -225,13 +227,16 @@ impl<M: Medium> Journal<M> {
             }
         }
         if self.kernels.flush() == Flush::Needed {
-            // Whoever gets the locks next may store over the same bytes: this record must be known to be void before that is durable.
+            // Whoever gets the locks next may store over the same bytes: this record must be known
+            // to be void before that is durable.
             persist::fence();
         }
     }
 
-    /// Settles on every copy what one copy says is settled: a death or a crash may have come between them, and a record that only seems to wait has lost its payload once the
-    /// lane is used again. Nothing waits in the lane, and it is the caller's. False if a copy's memory failed.
+    /// Settles on every copy what one copy says is settled: a death or a crash may have come
+    /// between them, and a record that only seems to wait has lost its payload once the lane is
+    /// used again. Nothing waits in the lane, and it is the caller's. False if a copy's memory
+    /// failed.
     #[must_use]
     pub fn settle_everywhere(&self, lane: usize, out: MemberSet) -> bool {
         let found = || self.copies_in(out).filter_map(|copy| self.load(copy, lane));
@@ -243,7 +248,8 @@ impl<M: Medium> Journal<M> {
         unsafe { guard(|| self.settle(lane, last, out)) }.is_ok()
     }
 
-    /// What waits in a lane to be replayed: of the whole records on the copies the last, unless a copy says that it is settled.
+    /// What waits in a lane to be replayed: of the whole records on the copies the last, unless a
+    /// copy says that it is settled.
     #[must_use]
     pub fn pending(&self, lane: usize, out: MemberSet) -> Option<JournalRecord> {
         let found = self.copies_in(out).filter_map(|copy| self.load(copy, lane));
@@ -290,8 +296,8 @@ impl<M: Medium> Journal<M> {
         Some(self.line(copy, lane).wrapping_add(JOURNAL_LANE_HEAD_BYTES).cast_const())
     }
 
-    /// Whether every copy can be read and written where a lane's payload of `bytes` lies: after a fault, whose it was. Some member, or None for a journal that is
-    /// not on members, where not.
+    /// Whether every copy can be read and written where a lane's payload of `bytes` lies: after a
+    /// fault, whose it was. Some member, or None for a journal that is not on members, where not.
     ///
     /// # Errors
     /// The copy that failed.
@@ -300,7 +306,8 @@ impl<M: Medium> Journal<M> {
             let line = self.line(copy, lane);
             let touch = || {
                 for at in (0..JOURNAL_LANE_HEAD_BYTES + bytes).step_by(units::PAGE_BYTES) {
-                    // SAFETY: within a lane, aligned; the caller has it to itself. A fault leaves the guard.
+                    // SAFETY: within a lane, aligned; the caller has it to itself. A fault leaves
+                    // the guard.
                     unsafe { AtomicU64::from_ptr(line.add(at).cast()) }.fetch_or(core::hint::black_box(0), Ordering::Relaxed);
                 }
             };

@@ -41,16 +41,19 @@ pub struct Lanes<M> {
     kernels: &'static Kernels,
 }
 
-/// In an owner word in the place of the thread: the lane belongs to a file's writable mappings, not to a thread.
+/// In an owner word in the place of the thread: the lane belongs to a file's writable mappings, not
+/// to a thread.
 const OF_MAPPINGS: u64 = 1 << 31;
 /// At most every this many lanes one is given to mappings: threads that write wait for theirs.
 const MAPPINGS_SHARE: usize = 2;
 
-/// How often all lanes are looked at before one is taken that belongs to mappings of a dead process.
+/// How often all lanes are looked at before one is taken that belongs to mappings of a dead
+/// process.
 const PATIENCE: u32 = 1000;
 
-/// Takes a free lane for a process' writable mappings of one file, which their `record` stands for; it stays taken until [`release`]d, also after
-/// the process' death: what it announces must first be made good. None if too few are free.
+/// Takes a free lane for a process' writable mappings of one file, which their `record` stands for;
+/// it stays taken until [`release`]d, also after the process' death: what it announces must first
+/// be made good. None if too few are free.
 pub fn reserve(owners: &[AtomicU64], me: OwnerId, record: u32) -> Option<usize> {
     let word = u64::from(me.get()) << 32 | OF_MAPPINGS | u64::from(record);
     let take = |lane: &usize| owners[*lane].compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -70,13 +73,15 @@ pub fn release(owners: &[AtomicU64], lane: usize, record: u32) {
     }
 }
 
-/// The lanes of the mappings that `record` stands for: more than one if their process died while it changed to another.
+/// The lanes of the mappings that `record` stands for: more than one if their process died while it
+/// changed to another.
 pub fn reserved(owners: &[AtomicU64], record: u32) -> impl Iterator<Item = usize> {
     (0..owners.len()).step_by(MAPPINGS_SHARE).filter(move |&lane| is_reserved(owners, lane, record))
 }
 
-/// Gives back the lanes of process `me` whose changes are complete: the calling thread's, and those of threads that have ended. `empty` is called for each before it is free. No thread of the process is in the middle of a change
-/// that it announced in one of these.
+/// Gives back the lanes of process `me` whose changes are complete: the calling thread's, and those
+/// of threads that have ended. `empty` is called for each before it is free. No thread of the
+/// process is in the middle of a change that it announced in one of these.
 pub fn give_back(owners: &[AtomicU64], me: OwnerId, mut empty: impl FnMut(usize)) {
     let pid = sys::rustix::process::getpid().as_raw_nonzero().get() as u32;
     let word = u64::from(me.get()) << 32 | gettid().as_raw_nonzero().get() as u64;
@@ -112,7 +117,8 @@ pub struct Change {
 }
 
 impl<M: Medium> Lanes<M> {
-    /// The lanes in these files, one per member (None for a member that is missing); `kernels` as for the members' data.
+    /// The lanes in these files, one per member (None for a member that is missing); `kernels` as
+    /// for the members' data.
     #[must_use]
     pub fn new(files: Vec<Option<M>>, kernels: &'static Kernels) -> Self {
         let base = |file: &Option<M>| {
@@ -129,8 +135,9 @@ impl<M: Medium> Lanes<M> {
         self.bases.get(slot).is_some_and(|&base| base != 0)
     }
 
-    /// The calling thread's lane. `owners` are the owner words of the runtime segment, `is_alive` tells of an owner whether it lives.
-    /// `inherit` sees to what a lane names whose owner died, before this returns it.
+    /// The calling thread's lane. `owners` are the owner words of the runtime segment, `is_alive`
+    /// tells of an owner whether it lives. `inherit` sees to what a lane names whose owner died,
+    /// before this returns it.
     #[inline]
     pub fn own(
         &self,
@@ -163,8 +170,8 @@ impl<M: Medium> Lanes<M> {
             .map(|()| line)
     }
 
-    /// Empties every lane on `members`: what they named is seen to, and nobody uses them. Durable after [`Self::persist`]. Returns the members whose memory
-    /// failed.
+    /// Empties every lane on `members`: what they named is seen to, and nobody uses them. Durable
+    /// after [`Self::persist`]. Returns the members whose memory failed.
     pub fn clear(&self, members: MemberSet) -> MemberSet {
         self.empty(0..LANE_COUNT, members)
     }
@@ -190,7 +197,8 @@ impl<M: Medium> Lanes<M> {
         members.iter().filter(|&slot| !store_all(slot)).collect()
     }
 
-    /// Makes the lanes of `members` durable: a fence, or a system call where it takes one. Returns the members that failed.
+    /// Makes the lanes of `members` durable: a fence, or a system call where it takes one. Returns
+    /// the members that failed.
     pub fn persist(&self, members: MemberSet) -> MemberSet {
         let (start, bytes) = (lane_offset(0), (LANE_COUNT * LANE_RECORD_BYTES) as u64);
         let fails = |slot: &Slot| self.files[*slot].as_ref().is_some_and(|file| file.persist(start, bytes).is_err());
@@ -216,15 +224,16 @@ impl<M: Medium> Lanes<M> {
         for slot in members.iter() {
             let base = self.bases[slot];
             if base != 0 {
-                // SAFETY: the span reaches to the last lane (checked in `new`), lines are 64-byte aligned, and the lane is ours.
+                // SAFETY: the span reaches to the last lane (checked in `new`), lines are 64-byte
+                // aligned, and the lane is ours.
                 unsafe { self.store((base as *mut u8).add(lane * LANE_RECORD_BYTES), &line) };
             }
         }
         persist::fence();
     }
 
-    /// Stores a record. Where it need not leave the caches it stays there until the lane's next use: with its fence it then costs
-    /// 3 ns and not 94 per member.
+    /// Stores a record. Where it need not leave the caches it stays there until the lane's next
+    /// use: with its fence it then costs 3 ns and not 94 per member.
     ///
     /// # Safety
     /// As [`Self::announce`]; `to` is a lane.
@@ -234,9 +243,11 @@ impl<M: Medium> Lanes<M> {
             // SAFETY: the caller's promise.
             return unsafe { self.kernels.store_line(to, line) };
         }
-        // Word by word from registers: a vector load of the line would wait until its parts have left the store buffer.
+        // Word by word from registers: a vector load of the line would wait until its parts have
+        // left the store buffer.
         for (index, word) in line.as_chunks().0.iter().enumerate() {
-            // SAFETY: as above; a lane is aligned to 64 bytes. Nothing else happens to it, so the order of the words does not matter.
+            // SAFETY: as above; a lane is aligned to 64 bytes. Nothing else happens to it, so the
+            // order of the words does not matter.
             unsafe { to.cast::<u64>().add(index).write_volatile(u64::from_le_bytes(*word)) };
         }
     }
@@ -280,8 +291,9 @@ fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool
     unreachable!("the loop ends by returning a lane")
 }
 
-/// Whether a lane's owner is gone: its process, or its thread of our own process. A lane of mappings waits for whoever makes good what they left, unless there is `need`: then what
-/// it names is put where it is not forgotten, as of any other.
+/// Whether a lane's owner is gone: its process, or its thread of our own process. A lane of
+/// mappings waits for whoever makes good what they left, unless there is `need`: then what it names
+/// is put where it is not forgotten, as of any other.
 fn is_abandoned(word: u64, me: OwnerId, is_alive: &impl Fn(OwnerId) -> bool, need: bool) -> bool {
     let Some(owner) = OwnerId::new((word >> 32) as u32) else { return true };
     if word & OF_MAPPINGS != 0 {

@@ -1,7 +1,8 @@
 //! The log of names in memory: where the next record goes, and what a crash has left of it.
 //!
-//! A record is stored on every member in use and fenced before the first member's tree is changed. Changes of names are made one at a time, so
-//! there is one writer; where it is in the ring is the caller's to remember (the runtime segment).
+//! A record is stored on every member in use and fenced before the first member's tree is changed.
+//! Changes of names are made one at a time, so there is one writer; where it is in the ring is the
+//! caller's to remember (the runtime segment).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -38,7 +39,8 @@ impl Found {
 pub type Records = BTreeMap<u64, Found>;
 
 impl<M: Medium> NameLog<M> {
-    /// The logs in these files; None for a member that is missing or has none. `flush` is what the members' stores need.
+    /// The logs in these files; None for a member that is missing or has none. `flush` is what the
+    /// members' stores need.
     #[must_use]
     pub fn new(files: Vec<Option<M>>, flush: Flush) -> Self {
         let base = |file: &Option<M>| {
@@ -54,14 +56,16 @@ impl<M: Medium> NameLog<M> {
         self.files.get(slot)?.as_ref()
     }
 
-    /// Where a record goes that comes after one that ends at `end`, which any process may have stored.
+    /// Where a record goes that comes after one that ends at `end`, which any process may have
+    /// stored.
     #[must_use]
     pub fn place(end: u64, record: &NameRecord<'_>) -> u64 {
         let last = (NAMES_RING_BYTES as u64).checked_sub(record.ring_bytes() as u64);
         if last.is_none_or(|last| end > last) { 0 } else { end / NAME_RECORD_ALIGN as u64 * NAME_RECORD_ALIGN as u64 }
     }
 
-    /// Stores a record at `offset` of the ring on `members`, and fences. Returns the members whose memory failed.
+    /// Stores a record at `offset` of the ring on `members`, and fences. Returns the members whose
+    /// memory failed.
     pub fn store(&self, members: MemberSet, offset: u64, record: &NameRecord<'_>) -> MemberSet {
         let head = record.encode_head();
         let parts = [&head[..], record.path, record.to];

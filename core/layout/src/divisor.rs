@@ -1,4 +1,5 @@
-//! Division by a number that is known when a file is opened: a multiplication instead of a division for each call.
+//! Division by a number that is known when a file is opened: a multiplication instead of a division
+//! for each call.
 
 /// A divisor, `1..=65535`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

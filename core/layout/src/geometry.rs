@@ -5,7 +5,8 @@ use crate::divisor::Divisor;
 use core::fmt;
 use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
 
-/// The smallest range of file bytes that one stripe lock guards; whole stripes, at least this many bytes.
+/// The smallest range of file bytes that one stripe lock guards; whole stripes, at least this many
+/// bytes.
 const LOCK_BLOCK_BYTES_MIN: u64 = 64 << 10;
 
 /// The shape of a file: immutable once the file exists.
@@ -14,7 +15,8 @@ pub struct Geometry {
     level: Level,
     member_count: u8,
     chunk: ChunkBytes,
-    /// Stripes are counted in units of this many bytes, 2 to the power of it: chunks; for RAID 1, which has none, lock blocks.
+    /// Stripes are counted in units of this many bytes, 2 to the power of it: chunks; for RAID 1,
+    /// which has none, lock blocks.
     unit_shift: u8,
     stripe_bytes: u64,
     lock_block_bytes: u64,
@@ -193,7 +195,8 @@ impl Geometry {
         self.by_members.remainder(number) as Slot
     }
 
-    /// Where file byte `offset` lies. For RAID 1 the "stripe" is a lock block and `within` counts from its start.
+    /// Where file byte `offset` lies. For RAID 1 the "stripe" is a lock block and `within` counts
+    /// from its start.
     #[inline]
     #[must_use]
     pub fn locate(&self, offset: u64) -> Place {
@@ -252,8 +255,8 @@ impl Geometry {
         }
     }
 
-    /// Bytes each backing file needs to hold `file_bytes` of file: full stripes, then as much of each chunk as the longest
-    /// column of the last stripe.
+    /// Bytes each backing file needs to hold `file_bytes` of file: full stripes, then as much of
+    /// each chunk as the longest column of the last stripe.
     #[must_use]
     pub fn member_bytes(&self, file_bytes: u64) -> u64 {
         if self.level == Level::Raid1 {
@@ -267,8 +270,8 @@ impl Geometry {
     /// The largest file for which backing files of `member_bytes` suffice: the greatest `f` with
     /// `self.member_bytes(f) <= member_bytes`, or `u64::MAX` if even that is not the greatest.
     ///
-    /// A last stripe that the members hold only in part counts for what its first column holds: a longer file would need the
-    /// first column to be full.
+    /// A last stripe that the members hold only in part counts for what its first column holds: a
+    /// longer file would need the first column to be full.
     #[must_use]
     pub fn file_bytes(&self, member_bytes: u64) -> u64 {
         if self.level == Level::Raid1 {

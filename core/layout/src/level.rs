@@ -2,7 +2,8 @@
 
 use core::{fmt, str::FromStr};
 
-/// A RAID level (RAIF's set, MSST 2007). The number is what is stored on media and typed by users; 01 is stored as 101.
+/// A RAID level (RAIF's set, MSST 2007). The number is what is stored on media and typed by users;
+/// 01 is stored as 101.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Level {

@@ -39,15 +39,16 @@ use units::{MemberSet, Slot};
 /// A change of names reaches all members within this time, if its process is not kept from running.
 const CHANGE_NS_MAX: i128 = 100_000_000;
 const NS_PER_SECOND: i128 = 1_000_000_000;
-/// The name of a directory that mkfs makes in the root of a file system: one member may have it alone.
+/// The name of a directory that mkfs makes in the root of a file system: one member may have it
+/// alone.
 const OF_FILE_SYSTEM: &[u8] = b"lost+found";
 
-/// The error that means, within this crate, that a member went out because it lacks names: the operation is to be begun
-/// anew without that member.
+/// The error that means, within this crate, that a member went out because it lacks names: the
+/// operation is to be begun anew without that member.
 pub(crate) const AGAIN: OsError = OsError::RESTART;
 
-/// The error that means, within this crate, that the lowest member lacks names and cannot be spared: the operation is
-/// refused, and no member goes out for it.
+/// The error that means, within this crate, that the lowest member lacks names and cannot be
+/// spared: the operation is refused, and no member goes out for it.
 pub(crate) const CONTRADICTED: OsError = OsError::REMOTEIO;
 
 /// Whether an error says that a name is not there.
@@ -61,10 +62,11 @@ enum Verdict {
     Stands,
     /// The lowest member has lost what the others have.
     Lost,
-    /// Members contradict each other, and either nothing says which of them is right or none may go out for it. This member
-    /// is named to the user.
+    /// Members contradict each other, and either nothing says which of them is right or none may go
+    /// out for it. This member is named to the user.
     Undecided(Slot),
-    /// This member has what the lowest one lacks, and nothing is lost if the lowest member is given it.
+    /// This member has what the lowest one lacks, and nothing is lost if the lowest member is given
+    /// it.
     Given(Slot),
 }
 
@@ -80,8 +82,9 @@ impl Namespace {
         result
     }
 
-    /// The members that are asked beside the lowest: as many as may have lost the name as well while the array still bears
-    /// that, so that one member which has the name is among all that are asked.
+    /// The members that are asked beside the lowest: as many as may have lost the name as well
+    /// while the array still bears that, so that one member which has the name is among all that
+    /// are asked.
     pub(crate) fn witnesses(&self) -> impl Iterator<Item = Slot> {
         let (array, count) = (self.array(), self.array().members().len());
         let in_use = array.in_use();
@@ -89,15 +92,16 @@ impl Namespace {
         array.in_order(in_use).skip(1).take(bears.max(1))
     }
 
-    /// What a witness has at a logical path. The kernel follows symlinks on the way, so the answer is only a hint.
+    /// What a witness has at a logical path. The kernel follows symlinks on the way, so the answer
+    /// is only a hint.
     fn hinted(&self, slot: Slot, path: &[u8]) -> Option<Stat> {
         let end = path.iter().rposition(|&byte| byte != b'/')? + 1;
         statat(self.root(slot).ok()?, &path[1..end], AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// Calls `ask`. If it answers that a logical path is not there, and a witness has the path, the contradiction is settled
-    /// and `ask` is called once more. So it is if members have changed meanwhile: another process may have settled it, and the
-    /// member that has answered may be out.
+    /// Calls `ask`. If it answers that a logical path is not there, and a witness has the path, the
+    /// contradiction is settled and `ask` is called once more. So it is if members have changed
+    /// meanwhile: another process may have settled it, and the member that has answered may be out.
     pub(crate) fn doubting<T>(&self, path: &[u8], ask: impl Fn() -> Result<T>) -> Result<T> {
         loop {
             let epoch = self.array().runtime().epoch();
@@ -118,9 +122,9 @@ impl Namespace {
         self.witnesses().any(|slot| self.hinted(slot, path).is_some())
     }
 
-    /// Whether the lowest member has something of another kind at a logical path than a witness, and the path is to be
-    /// looked up again since that is settled. What the lowest member has there is no regular file; `identity` is its
-    /// device, inode number and mode.
+    /// Whether the lowest member has something of another kind at a logical path than a witness,
+    /// and the path is to be looked up again since that is settled. What the lowest member has
+    /// there is no regular file; `identity` is its device, inode number and mode.
     pub(crate) fn is_contradicted(&self, path: &[u8], identity: [u64; 3], epochs: Option<Epochs>) -> Result<bool> {
         if epochs.is_some_and(|epochs| self.is_confirmed(&identity, epochs)) {
             return Ok(false);
@@ -136,14 +140,14 @@ impl Namespace {
         Ok(false)
     }
 
-    /// Whether other members contradict a regular file of the lowest member that is none of the array's, and the path is to
-    /// be looked up again since that is settled.
+    /// Whether other members contradict a regular file of the lowest member that is none of the
+    /// array's, and the path is to be looked up again since that is settled.
     pub(crate) fn is_foreign_contradicted(&self, path: &[u8]) -> Result<bool> {
         Ok(self.is_denied(path) && self.arbitrate(path)?)
     }
 
-    /// Whether a directory that is opened to be listed lacks names on the lowest member, and is to be opened again since
-    /// that is settled.
+    /// Whether a directory that is opened to be listed lacks names on the lowest member, and is to
+    /// be opened again since that is settled.
     ///
     /// Every witness is asked, since each of them may itself have lost the directory.
     pub(crate) fn lists_fewer(&self, path: &[u8], stat: &Stat, epochs: Option<Epochs>) -> Result<bool> {
@@ -174,8 +178,8 @@ impl Namespace {
         Ok(false)
     }
 
-    /// Looks at a logical path on all members. Returns whether the lowest member is to be asked again: another member is the
-    /// lowest now, or the lowest member has the name now.
+    /// Looks at a logical path on all members. Returns whether the lowest member is to be asked
+    /// again: another member is the lowest now, or the lowest member has the name now.
     ///
     /// # Errors
     /// `IO` if members contradict each other and none may go out for it.
@@ -183,8 +187,8 @@ impl Namespace {
         self.with_names_held(|| self.arbitrate_locked(path))
     }
 
-    /// Runs `judge` with the namespace lock held. While a change that a dead process began cannot be made good, nothing is
-    /// judged, and the result is false.
+    /// Runs `judge` with the namespace lock held. While a change that a dead process began cannot
+    /// be made good, nothing is judged, and the result is false.
     pub(crate) fn with_names_held(&self, judge: impl FnOnce() -> Result<bool>) -> Result<bool> {
         if self.holder.load(Ordering::Relaxed) == own_thread() {
             return judge();
@@ -195,7 +199,8 @@ impl Namespace {
     /// Does what [`Self::arbitrate`] does. The namespace lock is held.
     pub(crate) fn arbitrate_locked(&self, path: &[u8]) -> Result<bool> {
         if self.is_change_unfinished() {
-            // The difference is perhaps what this process has just left unfinished: the next to take the lock makes it good.
+            // The difference is perhaps what this process has just left unfinished: the next to
+            // take the lock makes it good.
             return Ok(false);
         }
         let path = normalise(path);
@@ -273,8 +278,8 @@ impl Namespace {
                 (false, true) => return Ok(Verdict::Stands),
                 (false, false) => {}
             }
-            // All proven files in it have other names on the lowest member: somebody has renamed them by hand, on the
-            // lowest member or on this one.
+            // All proven files in it have other names on the lowest member: somebody has renamed
+            // them by hand, on the lowest member or on this one.
             return Ok(match (agree, others.len()) {
                 (true, 2..) => Verdict::Lost,
                 (true, _) => Verdict::Undecided(*slot),
@@ -285,7 +290,8 @@ impl Namespace {
             return Ok(Verdict::Stands);
         }
         let bare = contradicting().find(|(_, other)| !other.is_file());
-        // If most members lack it, it was removed, and a member that has it was put back from an older copy.
+        // If most members lack it, it was removed, and a member that has it was put back from an
+        // older copy.
         let is_kept_by_few = |item: &Item| {
             let count = others.iter().filter(|(_, other)| other.is_like(item)).count();
             2 * count < self.array().in_use().len()
@@ -298,8 +304,9 @@ impl Namespace {
         })
     }
 
-    /// Judges where the lowest member has a file of the array, and another member may have another one: somebody has exchanged
-    /// names by hand on one of them. What most members have counts; those that have lost the name do not.
+    /// Judges where the lowest member has a file of the array, and another member may have another
+    /// one: somebody has exchanged names by hand on one of them. What most members have counts;
+    /// those that have lost the name do not.
     fn judge_proven(&self, first: Slot, path: &[u8], own: &Item, others: &[(Slot, Item)], is_foreign: bool) -> Verdict {
         let proven: Vec<&(Slot, Item)> = others.iter().filter(|(_, other)| self.is_proven(other)).collect();
         let alike = |item: &Item| proven.iter().filter(|(_, other)| other.is_like(item)).count();
@@ -336,8 +343,8 @@ impl Namespace {
         found
     }
 
-    /// How many names each file has on a member. The names in the tree are counted, since the kernel's count of links
-    /// includes links that lie elsewhere.
+    /// How many names each file has on a member. The names in the tree are counted, since the
+    /// kernel's count of links includes links that lie elsewhere.
     fn name_counts(&self, slot: Slot) -> Result<NameCounts> {
         let mut counts = NameCounts::new();
         for attribute in self.tree(slot)?.values().filter_map(|item| item.attribute) {
@@ -346,8 +353,8 @@ impl Namespace {
         Ok(counts)
     }
 
-    /// Those of some members on which a file has no name at all, and was not set aside by a recovery that was cut short. The
-    /// namespace lock is held.
+    /// Those of some members on which a file has no name at all, and was not set aside by a
+    /// recovery that was cut short. The namespace lock is held.
     pub(crate) fn without_file(&self, members: MemberSet, attribute: Attribute) -> Result<MemberSet> {
         let mut without = MemberSet::EMPTY;
         for slot in members.iter() {
@@ -359,9 +366,9 @@ impl Namespace {
         Ok(without)
     }
 
-    /// Whether member `slot` lacks files at or below a logical path that only a member can restore which is away and not on
-    /// record as out: to give the member these names would make that other member stale. `item` is what member `from` has at
-    /// the path. The namespace lock is held.
+    /// Whether member `slot` lacks files at or below a logical path that only a member can restore
+    /// which is away and not on record as out: to give the member these names would make that other
+    /// member stale. `item` is what member `from` has at the path. The namespace lock is held.
     pub(crate) fn waits_for_away(&self, from: Slot, path: &[u8], slot: Slot, item: &Item) -> Result<bool> {
         let runtime = self.array().runtime();
         if runtime.out_unrecorded().is_empty()
@@ -379,7 +386,8 @@ impl Namespace {
         Ok(false)
     }
 
-    /// How many names each file has on a member; None if this process may not see all of them, and so does not judge by them.
+    /// How many names each file has on a member; None if this process may not see all of them, and
+    /// so does not judge by them.
     fn seen_names(&self, slot: Slot) -> Result<Option<NameCounts>> {
         match self.name_counts(slot) {
             Err(OsError::ACCESS | OsError::PERM) => Ok(None),
@@ -387,8 +395,9 @@ impl Namespace {
         }
     }
 
-    /// Takes a member out that has lost a name which the others prove. It stays if it is the only one left that has some other file:
-    /// without it programs would learn that there is no such file. `changing` are names that are being changed; they do not count.
+    /// Takes a member out that has lost a name which the others prove. It stays if it is the only
+    /// one left that has some other file: without it programs would learn that there is no such
+    /// file. `changing` are names that are being changed; they do not count.
     ///
     /// # Errors
     /// `IO` if the member stays.
@@ -400,8 +409,9 @@ impl Namespace {
         self.array().fail_without_name(slot, path)
     }
 
-    /// Whether a member proves a file for which no other member in use has a name. Files that users without rights to the array may
-    /// have moved do not count, nor does what this process may not see.
+    /// Whether a member proves a file for which no other member in use has a name. Files that users
+    /// without rights to the array may have moved do not count, nor does what this process may not
+    /// see.
     fn has_alone(&self, slot: Slot, changing: &[&[u8]]) -> Result<bool> {
         let mut elsewhere = BTreeSet::new();
         for other in self.array().in_use().without(slot).iter() {
@@ -420,7 +430,8 @@ impl Namespace {
         }))
     }
 
-    /// Makes a directory, symlink or special file on member `slot`, which lacks it, like the one on member `from`.
+    /// Makes a directory, symlink or special file on member `slot`, which lacks it, like the one on
+    /// member `from`.
     fn give(&self, from: Slot, slot: Slot, path: &[u8]) -> Result<()> {
         self.mending(|| {
             let item = self.item(from, path)?;
@@ -429,8 +440,9 @@ impl Namespace {
         })
     }
 
-    /// Settles the names that a witness has in a directory and the lowest member has not, or has as something of another kind.
-    /// Returns whether the lowest member is to be asked again. The namespace lock is held.
+    /// Settles the names that a witness has in a directory and the lowest member has not, or has as
+    /// something of another kind. Returns whether the lowest member is to be asked again. The
+    /// namespace lock is held.
     fn compare_names(&self, path: &[u8], witness: Slot) -> Result<bool> {
         let first = self.array().first_in_use()?;
         let kinds = |slot| kinds_in(self.root(slot)?, &path[1..]);
@@ -439,7 +451,8 @@ impl Namespace {
         for (name, _) in others.iter().filter(|(name, kind)| own.get(*name).is_none_or(|own| differ(*own, **kind))) {
             match self.arbitrate_locked(&join(path, name)) {
                 Ok(false) => {}
-                // Names that one user may have put there do not keep others from listing the directory.
+                // Names that one user may have put there do not keep others from listing the
+                // directory.
                 Err(_) if is_foreign => {}
                 result => return result,
             }
@@ -447,12 +460,13 @@ impl Namespace {
         Ok(false)
     }
 
-    /// Removes what a later member has at a name, as [`Self::clear`] does. The lowest member had nothing there, or has
-    /// something else by now.
+    /// Removes what a later member has at a name, as [`Self::clear`] does. The lowest member had
+    /// nothing there, or has something else by now.
     ///
     /// # Errors
-    /// [`AGAIN`] if there are files that the lowest member must have and has lost, and the lowest member went out for that;
-    /// [`CONTRADICTED`] if it cannot be spared, or this process may not see whether the files have other names there.
+    /// [`AGAIN`] if there are files that the lowest member must have and has lost, and the lowest
+    /// member went out for that; [`CONTRADICTED`] if it cannot be spared, or this process may not
+    /// see whether the files have other names there.
     pub(crate) fn clear_unproven(&self, slot: Slot, at: &Located<'_>, path: &[u8]) -> Result<()> {
         self.refuse_loss(slot, path)?;
         self.clear(slot, at)
@@ -478,14 +492,15 @@ impl Namespace {
         Err(self.begin_without(first, path, &[path]))
     }
 
-    /// Takes the lowest member out for a name that it has lost. The result is the error to end the operation with.
+    /// Takes the lowest member out for a name that it has lost. The result is the error to end the
+    /// operation with.
     fn begin_without(&self, first: Slot, path: &[u8], changing: &[&[u8]]) -> OsError {
         self.take_out_without_name(first, path, changing).map_or(CONTRADICTED, |()| AGAIN)
     }
 
-    /// Comes before the names of a later member (`slot`) are made those of the lowest member (`reference`). Takes `reference`
-    /// out if it lacks files that the later member proves. `changing` are the names that are being changed; they do not
-    /// count.
+    /// Comes before the names of a later member (`slot`) are made those of the lowest member
+    /// (`reference`). Takes `reference` out if it lacks files that the later member proves.
+    /// `changing` are the names that are being changed; they do not count.
     ///
     /// # Errors
     /// [`AGAIN`] if it went out, [`CONTRADICTED`] if it cannot be spared.
@@ -501,18 +516,21 @@ impl Namespace {
                 let made = if self.is_mending() { &[] } else { changing };
                 Err(self.begin_without(reference, path, made))
             }
-            // Only a mend is judged: any other change is made on the first member by now, and some changes cannot be undone.
+            // Only a mend is judged: any other change is made on the first member by now, and some
+            // changes cannot be undone.
             None if self.is_mending() => self.refuse_exchanged(reference, &present),
             None => Ok(()),
         }
     }
 
-    /// Takes `reference` out if the tree of a later member (`present`) proves another file than it has at some name, and the
-    /// members besides say that the later one is right: files of `reference` were exchanged by hand. What users without rights to
-    /// the array may have exchanged does not count.
+    /// Takes `reference` out if the tree of a later member (`present`) proves another file than it
+    /// has at some name, and the members besides say that the later one is right: files of
+    /// `reference` were exchanged by hand. What users without rights to the array may have
+    /// exchanged does not count.
     ///
     /// # Errors
-    /// As for [`Self::refuse_reference`]; `CONTRADICTED` also if nothing says which of them is right.
+    /// As for [`Self::refuse_reference`]; `CONTRADICTED` also if nothing says which of them is
+    /// right.
     fn refuse_exchanged(&self, reference: Slot, present: &BTreeMap<Vec<u8>, Item>) -> Result<()> {
         let own = self.tree(reference)?;
         for (path, item) in present {
@@ -532,9 +550,9 @@ impl Namespace {
         Ok(())
     }
 
-    /// Comes before the names of all members are made those of `reference`. Takes `reference` out if it lacks files that
-    /// another member proves, and no change in the log of names accounts for that. Returns the member whose names are to
-    /// count.
+    /// Comes before the names of all members are made those of `reference`. Takes `reference` out
+    /// if it lacks files that another member proves, and no change in the log of names accounts for
+    /// that. Returns the member whose names are to count.
     ///
     /// # Errors
     /// `IO` if no member is left.
@@ -557,9 +575,9 @@ impl Namespace {
         }
     }
 
-    /// The logical paths of files that a member proves and for which `reference` has no name, although no change in the log
-    /// of names has removed them, or has made them only just before a crash. Files that users without rights to the array
-    /// may have moved are left out.
+    /// The logical paths of files that a member proves and for which `reference` has no name,
+    /// although no change in the log of names has removed them, or has made them only just before a
+    /// crash. Files that users without rights to the array may have moved are left out.
     pub(crate) fn lost_by(&self, reference: Slot, slot: Slot) -> Result<Vec<Vec<u8>>> {
         let (names, removed) = (self.name_counts(reference)?, self.removed_by_log()?);
         let mut lost = Vec::new();
@@ -573,21 +591,24 @@ impl Namespace {
         Ok(lost)
     }
 
-    /// Takes members out, at a start, whose directories of the prefixes hold nothing any more while those of others hold
-    /// files. With `volatile`, which is for the time before names are made good after a crash, only members are judged
-    /// whose file systems are volatile: these lose all or nothing in a crash.
+    /// Takes members out, at a start, whose directories of the prefixes hold nothing any more while
+    /// those of others hold files. With `volatile`, which is for the time before names are made
+    /// good after a crash, only members are judged whose file systems are volatile: these lose all
+    /// or nothing in a crash.
     pub(crate) fn refuse_emptied(&self, volatile: bool) -> Result<()> {
         let prefixes = &self.array().config().prefixes;
         if prefixes.iter().all(|prefix| self.emptied(prefix).is_none()) {
             return Ok(());
         }
         if volatile {
-            // If the lock's last holder died, the recovery that follows makes good what it left, and not this function.
+            // If the lock's last holder died, the recovery that follows makes good what it left,
+            // and not this function.
             let runtime = self.array().runtime();
             let before = runtime.out();
             runtime.with_namespace(|_| self.holding(|| self.refuse_emptied_locked(true)))?;
-            // The recovery that follows counts upon it that members which went out here are on record. A member that is only
-            // away may be needed for what another one has lost, and does not become stale by a look.
+            // The recovery that follows counts upon it that members which went out here are on
+            // record. A member that is only away may be needed for what another one has lost, and
+            // does not become stale by a look.
             return if runtime.out() == before { Ok(()) } else { self.array().before_change() };
         }
         self.with_names_held(|| self.refuse_emptied_locked(false).map(|()| false)).map(|_| ())
@@ -606,7 +627,8 @@ impl Namespace {
             let Some(attribute) = proof.and_then(|(_, item)| item.attribute) else { continue };
             for slot in slots.into_iter().filter(|&slot| !volatile || !self.is_durable(slot)) {
                 if self.seen_names(slot)?.is_some_and(|names| !names.contains_key(&key(attribute))) {
-                    // If the array cannot do without the member it goes on with it, and calls on what the member lacks fail.
+                    // If the array cannot do without the member it goes on with it, and calls on
+                    // what the member lacks fail.
                     let _ = self.take_out_without_name(slot, prefix, &[]);
                 }
             }
@@ -614,7 +636,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// The members whose directory of a prefix is empty, and one whose is not; None if there are not both.
+    /// The members whose directory of a prefix is empty, and one whose is not; None if there are
+    /// not both.
     fn emptied(&self, prefix: &[u8]) -> Option<(Vec<Slot>, Slot)> {
         let (mut empty, mut other) = (Vec::new(), None);
         for slot in self.array().in_use().iter() {
@@ -651,8 +674,8 @@ fn changed_ns(stat: &Stat) -> i128 {
     i128::from(stat.st_mtime) * NS_PER_SECOND + i128::from(stat.st_mtime_nsec)
 }
 
-/// Whether two members' directories look as if they held the same names: they have as many directories and bytes, and
-/// were changed at the same time.
+/// Whether two members' directories look as if they held the same names: they have as many
+/// directories and bytes, and were changed at the same time.
 fn is_listed_alike(one: &Stat, other: &Stat) -> bool {
     let is_same = (one.st_nlink, one.st_size) == (other.st_nlink, other.st_size);
     is_same && (changed_ns(one) - changed_ns(other)).abs() <= CHANGE_NS_MAX

@@ -1,7 +1,8 @@
 //! Modes, owners, times and extended attributes: changed on every member alike.
 //!
-//! By path, what the path leads to is changed on each member. By descriptor, a file is changed through its backing files, which
-//! also works when it has no name any more; anything else through the path the kernel knows it by.
+//! By path, what the path leads to is changed on each member. By descriptor, a file is changed
+//! through its backing files, which also works when it has no name any more; anything else through
+//! the path the kernel knows it by.
 
 use crate::everywhere::On;
 use crate::located::{Located, open_below};
@@ -55,7 +56,8 @@ impl Change<'_> {
         }
     }
 
-    /// Makes the change on the thing that `fd` is open on, through its link under /proc: `fd` may be a descriptor that only names it (O_PATH), also a symlink.
+    /// Makes the change on the thing that `fd` is open on, through its link under /proc: `fd` may
+    /// be a descriptor that only names it (O_PATH), also a symlink.
     fn by_link(&self, on: &On, fd: BorrowedFd<'_>) -> Result<()> {
         let link = || crate::descriptor::link(fd.as_raw_fd());
         match *self {
@@ -76,7 +78,8 @@ impl Change<'_> {
         }
     }
 
-    /// Whether the file may give privileges to whoever executes it by this change, or by undoing it on a file that has this mode.
+    /// Whether the file may give privileges to whoever executes it by this change, or by undoing it
+    /// on a file that has this mode.
     fn concerns_privileges(&self, mode: u32) -> bool {
         match *self {
             Self::Mode(new) => (new.bits() | mode) & file::SET_ID != 0,
@@ -107,9 +110,11 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Tells whether a file of a later member says that it is what the first member has: a file without an attribute of its own there must be one here too, or a change would reach
-    /// another user's file that has been put in its place. Where this process may not read the attribute, the member's table of backing files tells; a file of which it tells
-    /// nothing counts as the right one, since its kind was compared.
+    /// Tells whether a file of a later member says that it is what the first member has: a file
+    /// without an attribute of its own there must be one here too, or a change would reach another
+    /// user's file that has been put in its place. Where this process may not read the attribute,
+    /// the member's table of backing files tells; a file of which it tells nothing counts as the
+    /// right one, since its kind was compared.
     fn is_on(&self, names: &Namespace, slot: Slot, fd: &OwnedFd) -> Result<bool> {
         if self.kind != FileType::RegularFile || !self.is_attribute_known {
             return Ok(true);
@@ -156,7 +161,8 @@ impl Namespace {
         self.change_open(fd, node, &Change::Mode(Mode::from_raw_mode(mode & 0o7777)))
     }
 
-    /// The kernel does not execute what is open for writing: what may become a program is not kept open.
+    /// The kernel does not execute what is open for writing: what may become a program is not kept
+    /// open.
     fn make_way_for_program(&self, mode: u32) {
         if mode & crate::text::EXECUTE != 0 {
             self.files.discard_idle();
@@ -227,8 +233,9 @@ impl Namespace {
         })
     }
 
-    /// Changes what `fd` is open on, on the member `slot`, and what is there on the others. The namespace lock is held; the path, which leads there, has no symlinks but
-    /// perhaps as its last component, which is not followed.
+    /// Changes what `fd` is open on, on the member `slot`, and what is there on the others. The
+    /// namespace lock is held; the path, which leads there, has no symlinks but perhaps as its last
+    /// component, which is not followed.
     fn change_found(&self, path: &[u8], slot: Slot, fd: BorrowedFd<'_>, change: &Change<'_>) -> Result<()> {
         let stat = fstat(fd)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -237,7 +244,8 @@ impl Namespace {
         }
         let (attribute, is_attribute_known) = match kind {
             FileType::RegularFile => match self.attribute_named(slot, fd) {
-                // A file's owner may change its mode though he may not read the file, and its attribute with it.
+                // A file's owner may change its mode though he may not read the file, and its
+                // attribute with it.
                 Err(OsError::ACCESS) => {
                     let remembered =
                         self.epochs().and_then(|epochs| self.remembered_attribute([stat.st_dev, stat.st_ino], epochs));
@@ -347,8 +355,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// The backing file, only named, of a file on a member that joined while the file was open. None if the file has no name any more that
-    /// leads there. `fd` is a descriptor of the file.
+    /// The backing file, only named, of a file on a member that joined while the file was open.
+    /// None if the file has no name any more that leads there. `fd` is a descriptor of the file.
     pub(crate) fn apart(&self, on: &On, fd: BorrowedFd<'_>, file: &file::FileRef) -> Result<Option<OwnedFd>> {
         let there = |path: &[u8]| {
             let found = open_below(on.root, path, ANCHOR, Mode::empty()).ok()?;
@@ -360,14 +368,16 @@ impl Namespace {
         Ok(known.or_else(|| self.path_of(file.attribute()).and_then(|path| there(&path[1..]))))
     }
 
-    /// Tells whether a logical path still leads to what a descriptor is open on, be that on the lowest member or on a later one.
+    /// Tells whether a logical path still leads to what a descriptor is open on, be that on the
+    /// lowest member or on a later one.
     pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
         self.leads_to_what(path, fd, || fstat(fd))
     }
 
     /// Tells what [`Self::leads_to`] does. `look` says what the descriptor is open on.
     fn leads_to_what(&self, path: &[u8], fd: BorrowedFd<'_>, look: impl Fn() -> Result<Stat>) -> bool {
-        // The kernel has just given the path, so no symlink is on it. If somebody puts one there now, whoever acts on the path afterwards does not follow it.
+        // The kernel has just given the path, so no symlink is on it. If somebody puts one there
+        // now, whoever acts on the path afterwards does not follow it.
         let stat = |root: &OwnedFd| match statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW) {
             Err(OsError::NAMETOOLONG) => Located::below(root.as_fd(), &path[1..])?.stat(),
             found => found,

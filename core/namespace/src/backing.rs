@@ -14,7 +14,8 @@ use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
 impl Namespace {
-    /// Reads the attribute of an open backing file of a member. The result is None if the file has none, or another file's.
+    /// Reads the attribute of an open backing file of a member. The result is None if the file has
+    /// none, or another file's.
     pub(crate) fn attribute_on(&self, slot: Slot, fd: impl AsFd) -> Result<Option<Attribute>> {
         match read_attribute(&fd)? {
             Some(attribute) => Ok(self.own(slot, attribute, &fstat(&fd)?)),
@@ -22,8 +23,9 @@ impl Namespace {
         }
     }
 
-    /// Reads the attribute of a backing file that this process may have had open for long, or was handed: the file may lie on a member that is out. `fd` may be opened with O_PATH.
-    /// The result is None if the file has none, or another file's.
+    /// Reads the attribute of a backing file that this process may have had open for long, or was
+    /// handed: the file may lie on a member that is out. `fd` may be opened with O_PATH. The result
+    /// is None if the file has none, or another file's.
     pub fn attribute_open(&self, fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
         let Some(attribute) = attribute_behind(fd)? else { return Ok(None) };
         let stat = fstat(fd)?;
@@ -32,13 +34,15 @@ impl Namespace {
             Some(is_own) => is_own.then_some(attribute),
             None => match self.slot_of(fd) {
                 Some(slot) => self.own(slot, attribute, &stat),
-                // This process cannot see the member's table. Processes that have the file open have noted what it is.
+                // This process cannot see the member's table. Processes that have the file open
+                // have noted what it is.
                 None => self.files.attribute_of_anchor(fd).or(Some(attribute)),
             },
         })
     }
 
-    /// Reads the attribute of a member's backing file through a descriptor that may be opened with O_PATH. The result is None if the file has none, or another file's.
+    /// Reads the attribute of a member's backing file through a descriptor that may be opened with
+    /// O_PATH. The result is None if the file has none, or another file's.
     pub(crate) fn attribute_named(&self, slot: Slot, fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
         match attribute_behind(fd)? {
             Some(attribute) => Ok(self.own(slot, attribute, &fstat(fd)?)),
@@ -46,7 +50,8 @@ impl Namespace {
         }
     }
 
-    /// Reads the attribute of a backing file by its name on a member. The result is None if the file has none, or another file's.
+    /// Reads the attribute of a backing file by its name on a member. The result is None if the
+    /// file has none, or another file's.
     pub(crate) fn attribute_at(&self, slot: Slot, at: &Located<'_>) -> Result<Option<Attribute>> {
         let mut value = [0; ATTRIBUTE_BYTES];
         match decode(lgetxattr(at.path(), ATTRIBUTE_NAME, &mut value), &value)? {
@@ -55,14 +60,16 @@ impl Namespace {
         }
     }
 
-    /// Returns `attribute`, which was read from the backing file with this stat on a member, unless it is another file's. The member's own table alone is asked: members may share a
-    /// file system, and one that this process cannot see would leave the question open.
+    /// Returns `attribute`, which was read from the backing file with this stat on a member, unless
+    /// it is another file's. The member's own table alone is asked: members may share a file
+    /// system, and one that this process cannot see would leave the question open.
     fn own(&self, slot: Slot, attribute: Attribute, stat: &Stat) -> Option<Attribute> {
         let is_own = self.files.is_backing_of(attribute, [stat.st_dev, stat.st_ino], MemberSet::EMPTY.with(slot));
         (is_own != Some(false)).then_some(attribute)
     }
 
-    /// Tells whether an open file of a member is the backing file of the inode that `attribute` names. If so, the member's table notes it where nothing was known.
+    /// Tells whether an open file of a member is the backing file of the inode that `attribute`
+    /// names. If so, the member's table notes it where nothing was known.
     pub(crate) fn is_bound(&self, slot: Slot, fd: &OwnedFd, attribute: Attribute) -> Result<bool> {
         if read_attribute(fd)? != Some(attribute) {
             return Ok(false);
@@ -78,11 +85,13 @@ impl Namespace {
     /// Makes a file of a member the backing file of the inode that `attribute` names.
     pub(crate) fn bind(&self, slot: Slot, fd: &OwnedFd, attribute: Attribute) -> Result<()> {
         self.files.note_backing(slot, attribute, fstat(fd)?.st_ino);
-        // User attributes need write permission on the file, not on the descriptor; its maker may not have given itself any.
+        // User attributes need write permission on the file, not on the descriptor; its maker may
+        // not have given itself any.
         with_owner_access(fd, || fsetxattr(fd, ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty()))
     }
 
-    /// Makes an empty file, by its name on a member, a backing file as [`Self::bind`] does: its maker died before.
+    /// Makes an empty file, by its name on a member, a backing file as [`Self::bind`] does: its
+    /// maker died before.
     pub(crate) fn bind_at(&self, slot: Slot, relative: &[u8], attribute: Attribute) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         self.bind(slot, &open_below(self.root(slot)?, relative, flags, Mode::empty())?, attribute)
@@ -95,7 +104,8 @@ pub fn is_backing(fd: impl AsFd) -> bool {
     matches!(read_attribute(fd), Ok(Some(_)))
 }
 
-/// Reads what the attribute of an open file says, which may be another file's. The result is None if there is none.
+/// Reads what the attribute of an open file says, which may be another file's. The result is None
+/// if there is none.
 fn read_attribute(fd: impl AsFd) -> Result<Option<Attribute>> {
     let mut value = [0; ATTRIBUTE_BYTES];
     decode(fgetxattr(fd, ATTRIBUTE_NAME, &mut value), &value)

@@ -75,7 +75,8 @@ impl Namespace {
         })
     }
 
-    /// mknod(2): a pipe, socket or device on every member, a regular file as open(2) makes it. The anchor's alone is used.
+    /// mknod(2): a pipe, socket or device on every member, a regular file as open(2) makes it. The
+    /// anchor's alone is used.
     pub fn mknod<'p>(&self, path: impl Into<ProgramPath<'p>>, kind: FileType, mode: u32, device: u64) -> Result<Reached<()>> {
         let path = path.into();
         if kind == FileType::RegularFile {
@@ -118,14 +119,16 @@ impl Namespace {
                 self.rename_targets(&from, &to, flags)
             })
         });
-        // The kernel looks for the directory of the first path, and whether it may be searched, before it looks at the second path.
+        // The kernel looks for the directory of the first path, and whether it may be searched,
+        // before it looks at the second path.
         match renamed {
             Err(error) => Err(self.look_at_directory_of(from).err().unwrap_or(error)),
             renamed => renamed,
         }
     }
 
-    /// Finds the directory of the name that `path` ends with, and looks whether this process may search it.
+    /// Finds the directory of the name that `path` ends with, and looks whether this process may
+    /// search it.
     ///
     /// # Errors
     /// What the kernel says of a directory that is not there or may not be searched.
@@ -139,8 +142,9 @@ impl Namespace {
         })
     }
 
-    /// Refuses a path of the host whose last component is in nothing that is a directory. A path that leads on into the array is not refused: the caller finds out what is there, since a name
-    /// of the array and one outside it are apart.
+    /// Refuses a path of the host whose last component is in nothing that is a directory. A path
+    /// that leads on into the array is not refused: the caller finds out what is there, since a
+    /// name of the array and one outside it are apart.
     fn look_at_directory_at_host(&self, path: &[u8]) -> Result<()> {
         let cut = without_slashes(path).iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (directory, _) = path.split_at_checked(cut).unwrap_or((path, b""));
@@ -154,7 +158,8 @@ impl Namespace {
         let (source, replaced) = (self.stat_of(from), self.stat_of(to));
         let served = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
         if flags.bits() & !served.bits() != 0 {
-            // A file system that lacks a flag (RENAME_WHITEOUT) refuses it after it has looked at the names. Names that are `.` or `..` the kernel refuses before, whatever the flags.
+            // A file system that lacks a flag (RENAME_WHITEOUT) refuses it after it has looked at
+            // the names. Names that are `.` or `..` the kernel refuses before, whatever the flags.
             if [from, to].iter().any(|target| is_dots(without_slashes(target.relative()))) {
                 return self.asking_first(|on| renamed(&from.on(on)?, &to.on(on)?, flags & served));
             }
@@ -189,14 +194,16 @@ impl Namespace {
             }
         };
         let back = |on: &On| renamed(&to.on(on)?, &from.on(on)?, flags);
-        // A rename that replaces something cannot be undone: the replaced file is gone from the members that have made it.
+        // A rename that replaces something cannot be undone: the replaced file is gone from the
+        // members that have made it.
         let undo: Option<Undo<'_>> = if replaced.is_none() || exchange { Some(&back) } else { None };
         let rename = || self.everywhere(&[&from.path, &to.path], act, undo);
         // Files on their own are on nobody's way.
         let is_apart = is_file(source) && (!exchange || is_file(replaced));
         if same {
-            // Two names of one file stay as they are (rename(2)): nothing is to be done on the others or done again, and nobody could
-            // tell that it was done. The first member says whether the program may.
+            // Two names of one file stay as they are (rename(2)): nothing is to be done on the
+            // others or done again, and nobody could tell that it was done. The first member says
+            // whether the program may.
             return self.asking_first(|on| renamed(&from.on(on)?, &to.on(on)?, flags));
         }
         if undo.is_none() {
@@ -206,7 +213,8 @@ impl Namespace {
         self.logged(record, || self.forgetting(gone, if is_apart { rename() } else { self.restructuring(rename) }))
     }
 
-    /// link(2), linkat(2): another name for what `from` names, or with `follow` for what a symlink there leads to.
+    /// link(2), linkat(2): another name for what `from` names, or with `follow` for what a symlink
+    /// there leads to.
     pub fn link<'p>(
         &self,
         from: impl Into<ProgramPath<'p>>,
@@ -236,11 +244,13 @@ impl Namespace {
                 let make = |on: &On, goal: &Located<'_>| {
                     let source = from.on(on)?;
                     match linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty()) {
-                        // Somebody has removed the source on this member by hand, after it was looked at.
+                        // Somebody has removed the source on this member by hand, after it was
+                        // looked at.
                         Err(OsError::NOENT) if on.first && self.is_denied(&from.path) && self.arbitrate_locked(&from.path)? => {
                             Err(AGAIN)
                         }
-                        // A directory, or what is another user's, has the file's place on this member.
+                        // A directory, or what is another user's, has the file's place on this
+                        // member.
                         Err(OsError::PERM) if !on.first => Err(OsError::NOENT),
                         result => result,
                     }
@@ -258,7 +268,8 @@ impl Namespace {
         self.array().runtime().restructuring(change)
     }
 
-    /// linkat(2) with AT_EMPTY_PATH or through /proc/self/fd: gives an open file a name, also one made with O_TMPFILE.
+    /// linkat(2) with AT_EMPTY_PATH or through /proc/self/fd: gives an open file a name, also one
+    /// made with O_TMPFILE.
     pub fn link_descriptor<'p>(&self, fd: BorrowedFd<'_>, node: &Node, to: impl Into<ProgramPath<'p>>) -> Result<Reached<()>> {
         let to = to.into();
         let opened = match node {
@@ -350,13 +361,15 @@ impl Namespace {
         self.asking_first(|on| target.on(on)?.stat()).ok()
     }
 
-    /// The attribute of what has this name, if it is a file; and once more if the file has no other name. `stat` is what the first member says of it.
+    /// The attribute of what has this name, if it is a file; and once more if the file has no other
+    /// name. `stat` is what the first member says of it.
     fn file_and_last(&self, target: &Target<'_>, stat: Option<Stat>) -> (Option<Attribute>, Option<Attribute>) {
         let Some(stat) = stat.filter(|&stat| is_file(Some(stat))) else { return (None, None) };
         let backing = [stat.st_dev, stat.st_ino];
         let remembered = self.epochs().and_then(|epochs| self.remembered_attribute(backing, epochs));
         let named = remembered.filter(|&attribute| self.files.told_of_named(attribute).is_some());
-        // An attribute that its owner has written may name a file that is gone, or only going to be made.
+        // An attribute that its owner has written may name a file that is gone, or only going to be
+        // made.
         let is_in_use = |&attribute: &Attribute| self.files.state_of(attribute) == Some(InodeState::Used);
         let found = || self.asking_first(|on| self.attribute_at(on.slot, &target.on(on)?)).ok().flatten().filter(is_in_use);
         let file = named.or_else(found);
@@ -370,7 +383,8 @@ impl Namespace {
         Some(LastName { attribute, kept, name: self.keep_if_open(target, attribute) })
     }
 
-    /// The backing files of a file that other processes keep open, to be cut when it has no name any more. Empty if that is not permitted.
+    /// The backing files of a file that other processes keep open, to be cut when it has no name
+    /// any more. Empty if that is not permitted.
     fn backing_to_cut(&self, target: &Target<'_>, attribute: Attribute) -> Vec<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |slot| {
@@ -381,8 +395,8 @@ impl Namespace {
         self.array().in_use().iter().map(open).collect::<Result<_>>().unwrap_or_default()
     }
 
-    /// A file that is about to lose its last name is kept in `.cxlraid` if it is open. What cannot be linked there is of use only to those
-    /// who have it open.
+    /// A file that is about to lose its last name is kept in `.cxlraid` if it is open. What cannot
+    /// be linked there is of use only to those who have it open.
     fn keep_if_open(&self, target: &Target<'_>, attribute: Attribute) -> Name {
         let link = |slot: usize, path: &[u8]| {
             let root = self.root(slot)?;
@@ -393,8 +407,8 @@ impl Namespace {
         if kept { Name::Lost } else { Name::None }
     }
 
-    /// The file has lost its last name, if the change was made. It is part of the change: once the members' positions are behind it, a crash
-    /// would leave the record of a file that has no name.
+    /// The file has lost its last name, if the change was made. It is part of the change: once the
+    /// members' positions are behind it, a crash would leave the record of a file that has no name.
     fn forgetting(&self, last: Option<LastName>, change: Result<()>) -> Result<()> {
         let Some(LastName { attribute, kept, name }) = last else { return change };
         if change.is_ok() {

@@ -1,22 +1,26 @@
-//! Files and directories that a later member closes to their owner, whom the lowest member lets in: somebody has changed a mode
-//! there by hand (`chmod 000 MEMBER/data/d`).
+//! Files and directories that a later member closes to their owner, whom the lowest member lets in:
+//! somebody has changed a mode there by hand (`chmod 000 MEMBER/data/d`).
 //!
-//! The lowest member's modes decide, so the owner's own process gives the owner the rights there that the lowest member gives him.
-//! The group and others get no rights by it: nothing proves the lowest member's mode well enough to let anybody else in by
-//! it. Another user must not be able to choose what is changed. That user may put any file of the owner's at the name on that member, where the user
-//! may write to the directory. So:
+//! The lowest member's modes decide, so the owner's own process gives the owner the rights there
+//! that the lowest member gives him. The group and others get no rights by it: nothing proves the
+//! lowest member's mode well enough to let anybody else in by it. Another user must not be able to
+//! choose what is changed. That user may put any file of the owner's at the name on that member,
+//! where the user may write to the directory. So:
 //!
-//! - the process changes only what belongs to the user as whom it looks at files, on the lowest member and on the later one;
-//! - of a file, both members' tables of backing files must prove, before its mode is changed, that it is the same file of the
-//!   array. Its attribute must say so as well: that shows only when the file can be read. The rights are taken back if the
-//!   attribute is another file's;
-//! - nothing proves a directory. It is changed where nobody but this user, root and the array's owner may change names on the way
-//!   to it, on either member;
-//! - the owner alone gets rights, none that the lowest member does not give, and no set-ID or sticky bit is given;
+//! - the process changes only what belongs to the user as whom it looks at files, on the lowest
+//!   member and on the later one;
+//! - of a file, both members' tables of backing files must prove, before its mode is changed, that
+//!   it is the same file of the array. Its attribute must say so as well: that shows only when the
+//!   file can be read. The rights are taken back if the attribute is another file's;
+//! - nothing proves a directory. It is changed where nobody but this user, root and the array's
+//!   owner may change names on the way to it, on either member;
+//! - the owner alone gets rights, none that the lowest member does not give, and no set-ID or
+//!   sticky bit is given;
 //! - nothing is changed in a user namespace other than the first, where several users look alike;
 //! - the namespace lock is held, under which programs change modes.
 //!
-//! A mode is changed only if it lacks a right of the owner's. What is open to the owner and closed to others stays so.
+//! A mode is changed only if it lacks a right of the owner's. What is open to the owner and closed
+//! to others stays so.
 
 use crate::Namespace;
 use crate::attributes::ANCHOR;
@@ -54,8 +58,9 @@ impl Seen {
 }
 
 impl Namespace {
-    /// Attaches to the file at a logical path, which the lowest member permits this process. If a member refuses it, and is closed
-    /// to the file's owner by mistake, the member is opened and `attach` called once more.
+    /// Attaches to the file at a logical path, which the lowest member permits this process. If a
+    /// member refuses it, and is closed to the file's owner by mistake, the member is opened and
+    /// `attach` called once more.
     pub(crate) fn letting_owner_in<T>(
         &self,
         path: &[u8],
@@ -67,8 +72,8 @@ impl Namespace {
         }
     }
 
-    /// Opens what is at a logical path to its owner, this process' user, on all members but the lowest. Returns whether anything was
-    /// changed, and what was refused is to be tried again.
+    /// Opens what is at a logical path to its owner, this process' user, on all members but the
+    /// lowest. Returns whether anything was changed, and what was refused is to be tried again.
     fn open_closed(&self, path: &[u8]) -> bool {
         let open = || {
             let others = self.array().in_use().without(self.array().first_in_use()?);
@@ -77,8 +82,8 @@ impl Namespace {
         self.with_names_held(open).unwrap_or(false)
     }
 
-    /// Does what [`Self::open_closed`] does for several paths on one member, whose use the lowest member has permitted. The namespace lock is
-    /// held.
+    /// Does what [`Self::open_closed`] does for several paths on one member, whose use the lowest
+    /// member has permitted. The namespace lock is held.
     pub(crate) fn open_closed_on(&self, slot: Slot, paths: &[&[u8]]) -> bool {
         let Some(first) = self.array().first_in_use().ok().filter(|&first| first != slot) else { return false };
         if !is_in_first_user_namespace() {
@@ -118,8 +123,9 @@ impl Namespace {
         Ok(Seen { slot, fd, stat })
     }
 
-    /// Gives the owner of what a later member has the rights that the lowest member gives (`model`), if it is the same, and closed to its owner.
-    /// Both are this process' user's. Returns whether it was changed.
+    /// Gives the owner of what a later member has the rights that the lowest member gives
+    /// (`model`), if it is the same, and closed to its owner. Both are this process' user's.
+    /// Returns whether it was changed.
     fn let_owner_in(&self, model: &Seen, seen: &Seen, is_own_way: bool) -> bool {
         let (wanted, present) = (model.stat.st_mode, seen.stat.st_mode);
         let missing = wanted & OWNER & !present;
@@ -136,14 +142,16 @@ impl Namespace {
         }
     }
 
-    /// The attribute of a file of the lowest member, if the tables prove that a later member's file is of the same inode.
+    /// The attribute of a file of the lowest member, if the tables prove that a later member's file
+    /// is of the same inode.
     fn proven_alike(&self, model: &Seen, seen: &Seen) -> Option<Attribute> {
         let attribute = self.attribute_named(model.slot, model.fd.as_fd()).ok()??;
         let is_proven = |seen: &Seen| self.files().is_proven_backing(seen.slot, attribute, seen.stat.st_ino);
         ([seen, model].into_iter().all(is_proven) && self.files().told_of_named(attribute).is_some()).then_some(attribute)
     }
 
-    /// Tells whether a file that this process has just let its owner read has an attribute. If it has not, the file gets its mode back.
+    /// Tells whether a file that this process has just let its owner read has an attribute. If it
+    /// has not, the file gets its mode back.
     fn is_said(&self, seen: &Seen, attribute: Attribute) -> bool {
         let is_it = self.attribute_named(seen.slot, seen.fd.as_fd()) == Ok(Some(attribute));
         // Where the mode cannot be given back, the owner alone has more rights than before.
@@ -152,8 +160,9 @@ impl Namespace {
     }
 }
 
-/// Tells whether each user of this process' user namespace is that user of the machine. Elsewhere all users whom the namespace does not know
-/// have one number (user_namespaces(7)). False if /proc does not say it.
+/// Tells whether each user of this process' user namespace is that user of the machine. Elsewhere
+/// all users whom the namespace does not know have one number (user_namespaces(7)). False if /proc
+/// does not say it.
 fn is_in_first_user_namespace() -> bool {
     let map = array::proc_file::read("/proc/thread-self/uid_map");
     let numbers = map.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());

@@ -26,7 +26,8 @@ const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 const NEW: OFlags = OURS.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
 
 impl Namespace {
-    /// Makes a file that is not there. The namespace lock is held. `is_free`: it was seen meanwhile that the name has nothing, not even a symlink that leads to nothing.
+    /// Makes a file that is not there. The namespace lock is held. `is_free`: it was seen meanwhile
+    /// that the name has nothing, not even a symlink that leads to nothing.
     pub(crate) fn create(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32, is_free: bool) -> Result<Reached<Opened>> {
         self.array().before_change()?;
         if is_dots(path.text()) {
@@ -77,13 +78,14 @@ impl Namespace {
                 Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path, is_made: true }))
             }
             Err(error) => {
-                // Most likely the process has no descriptor left. The kernel would have said so before it made the file, so the
-                // file is taken away again.
+                // Most likely the process has no descriptor left. The kernel would have said so
+                // before it made the file, so the file is taken away again.
                 let attribute = file.attribute();
                 drop(file);
                 self.files.discard_idle();
                 let remove = |on: &On| on.remove(&target, AtFlags::empty());
-                // Where a member does not let the file be taken away, the removal is left unfinished, and the other members do not get the file back.
+                // Where a member does not let the file be taken away, the removal is left
+                // unfinished, and the other members do not get the file back.
                 let record = NameRecord { replaced: Some(attribute), ..change(NameKind::Unlink, &target.path, Some(attribute)) };
                 let _ = self.logged(record, || {
                     self.everywhere(&[&target.path], remove, None)?;
@@ -100,7 +102,8 @@ impl Namespace {
         self.asking_first(|on| target.on(on)?.stat()).is_ok()
     }
 
-    /// Makes the backing files of a new file by `make_one`, and opens it. `path` is where that happens: its name if it gets one.
+    /// Makes the backing files of a new file by `make_one`, and opens it. `path` is where that
+    /// happens: its name if it gets one.
     fn make(
         &self,
         path: &[u8],
@@ -118,7 +121,8 @@ impl Namespace {
             held[slot] = fd;
             fds.set(held);
         };
-        // The file's descriptor is closed first: a process that has no other left needs its number to reach the name.
+        // The file's descriptor is closed first: a process that has no other left needs its number
+        // to reach the name.
         let take_back = |on: &On| {
             hold(on.slot, None);
             remove(on)
@@ -131,7 +135,8 @@ impl Namespace {
                     let fd = make_one(on)?;
                     let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| self.bind(on.slot, &fd, attribute));
                     hold(on.slot, Some(fd));
-                    // The members before this one undo the change by themselves; this one has the file and is not among them.
+                    // The members before this one undo the change by themselves; this one has the
+                    // file and is not among them.
                     if result.is_err() && take_back(on).is_err_and(is_shortage) {
                         self.array().runtime().names_are_unfinished();
                     }
@@ -147,8 +152,8 @@ impl Namespace {
         };
         let opened = if is_named {
             self.logged(change(NameKind::Make, path, Some(attribute)), || {
-                // The inode counts as named only once the log has the change: without the log nobody would know, after a death,
-                // that the inode belongs to no file.
+                // The inode counts as named only once the log has the change: without the log
+                // nobody would know, after a death, that the inode belongs to no file.
                 self.files.has_name(attribute);
                 make_all()
             })
@@ -162,7 +167,8 @@ impl Namespace {
         opened
     }
 
-    /// Gives a new backing file the mode of the first member's, if the umask may have changed since that was made.
+    /// Gives a new backing file the mode of the first member's, if the umask may have changed since
+    /// that was made.
     fn follow_mode(&self, fd: &OwnedFd, first: &mut Option<u32>) -> Result<()> {
         if !self.shares_umask.load(Ordering::Relaxed) {
             return Ok(());
@@ -174,7 +180,8 @@ impl Namespace {
         }
     }
 
-    /// A file without a name (O_TMPFILE). It is gone when it is closed, unless it is linked first ([`Namespace::link_descriptor`]).
+    /// A file without a name (O_TMPFILE). It is gone when it is closed, unless it is linked first
+    /// ([`Namespace::link_descriptor`]).
     pub(crate) fn open_unnamed(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         if flags & OFlags::RWMODE == OFlags::RDONLY || flags.contains(OFlags::CREATE) {
             return Err(OsError::INVAL);
@@ -207,12 +214,13 @@ impl Namespace {
         })
     }
 
-    /// Makes an empty file whole that was left half made, at a logical path without symlinks. A member that lacks a file with
-    /// bytes in it may have that file at another name (`recover`); otherwise it has lost the bytes, and goes out. The
-    /// namespace lock is held.
+    /// Makes an empty file whole that was left half made, at a logical path without symlinks. A
+    /// member that lacks a file with bytes in it may have that file at another name (`recover`);
+    /// otherwise it has lost the bytes, and goes out. The namespace lock is held.
     ///
     /// # Errors
-    /// `IO` if the first member's file has no attribute and is not empty: somebody has put it there by hand, or it is damaged.
+    /// `IO` if the first member's file has no attribute and is not empty: somebody has put it there
+    /// by hand, or it is damaged.
     pub(crate) fn complete(&self, path: &[u8]) -> Result<()> {
         let relative = &path[1..];
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -226,13 +234,15 @@ impl Namespace {
         if let Some(attribute) = found {
             let lacking: MemberSet = self.array().in_use().iter().filter(|&slot| !has(slot, attribute)).collect();
             let Some(one) = lacking.lowest() else {
-                // Nothing was cut short here. What is missing of the file itself is no matter of names, and a member that is
-                // away may be needed for it: that member is not to become stale by this.
+                // Nothing was cut short here. What is missing of the file itself is no matter of
+                // names, and a member that is away may be needed for it: that member is not to
+                // become stale by this.
                 return Ok(());
             };
             let bears = |lost: MemberSet| self.array().geometry().survives(self.array().runtime().out().union(lost));
             if !bears(lacking) && self.files.size_on_members(attribute)? != 0 && !bears(self.without_file(lacking, attribute)?) {
-                // To make the file there anew would need bytes that only members which are out may still have.
+                // To make the file there anew would need bytes that only members which are out may
+                // still have.
                 self.array().tell_difference(one, path);
                 return Err(OsError::IO);
             }
@@ -242,7 +252,8 @@ impl Namespace {
             return Err(AGAIN);
         }
         if found.is_none() && (stat.st_size != 0 || stat.st_nlink != 1) {
-            // Nothing is put on record for this: a member that is away may have the file, and is not to become stale by a look.
+            // Nothing is put on record for this: a member that is away may have the file, and is
+            // not to become stale by a look.
             return Err(OsError::IO);
         }
         if !is_mend {
@@ -278,7 +289,8 @@ impl Namespace {
         result
     }
 
-    /// Gives a member a file again of which it has lost all names, and nothing else: what else it has or lacks stays as it is. Its bytes are computed when the file is opened.
+    /// Gives a member a file again of which it has lost all names, and nothing else: what else it
+    /// has or lacks stays as it is. Its bytes are computed when the file is opened.
     ///
     /// # Errors
     /// `NOENT` or another divergence if more than this name must be made like the first member's.
@@ -297,7 +309,8 @@ impl Namespace {
         self.equalise_with(first, path, slot, path, &item)
     }
 
-    /// Makes an empty backing file like the first member's, in the place of what the member has there.
+    /// Makes an empty backing file like the first member's, in the place of what the member has
+    /// there.
     pub(crate) fn make_stub(&self, on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
         self.clear(on.slot, &Located::below(on.root.as_fd(), relative)?)?;
         let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
@@ -315,14 +328,15 @@ pub(crate) fn is_dots(path: &[u8]) -> bool {
     matches!(path.rsplit(|&byte| byte == b'/').next(), Some(b"." | b".."))
 }
 
-/// Opens an anchor on a file just made. The call that makes a file may open it in a way that the file's mode forbids.
+/// Opens an anchor on a file just made. The call that makes a file may open it in a way that the
+/// file's mode forbids.
 fn open_as_owner(file: &FileRef, open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
     let (_, fd) = file.backing_fds().next().ok_or(OsError::IO)?;
     with_owner_access(fd, open)
 }
 
-/// Runs `act`. If the mode of the file `fd` forbids it, `act` runs once more while the owner may read and write the file.
-/// This process is the file's owner.
+/// Runs `act`. If the mode of the file `fd` forbids it, `act` runs once more while the owner may
+/// read and write the file. This process is the file's owner.
 pub(crate) fn with_owner_access<T>(fd: impl AsFd, act: impl Fn() -> Result<T>) -> Result<T> {
     match act() {
         Err(OsError::ACCESS) => {

@@ -13,8 +13,8 @@ use sys::rustix::fs::{AtFlags, FileType, Mode, fstat, unlinkat};
 use sys::{AsFd as _, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
-/// Whether an error of a change says that a member is dead, without a look at the member. A file system that was writable
-/// and is not may have made itself read-only after an error.
+/// Whether an error of a change says that a member is dead, without a look at the member. A file
+/// system that was writable and is not may have made itself read-only after an error.
 pub(crate) fn is_dead_to_changes(error: OsError) -> bool {
     is_dead(error) || matches!(error, OsError::ROFS | OsError::NODEV)
 }
@@ -35,7 +35,8 @@ pub(crate) struct On {
     pub(crate) root: &'static OwnedFd,
     /// Whether its result decides: what it refuses, the program is told.
     pub(crate) first: bool,
-    /// Whether directories are to be looked up anew: what was found of them before may not be the member's any more.
+    /// Whether directories are to be looked up anew: what was found of them before may not be the
+    /// member's any more.
     pub(crate) afresh: bool,
 }
 
@@ -76,20 +77,26 @@ impl Namespace {
         })
     }
 
-    /// Makes a change on every member in use; the namespace lock is held. What the first member refuses is the result, and nothing is
-    /// changed. What a later one refuses is undone on those before it. A member whose tree differs is made like the first; one that
-    /// has failed goes out. `names` are the logical paths of what is changed. There are none if it has no name.
+    /// Makes a change on every member in use; the namespace lock is held. What the first member
+    /// refuses is the result, and nothing is changed. What a later one refuses is undone on those
+    /// before it. A member whose tree differs is made like the first; one that has failed goes out.
+    /// `names` are the logical paths of what is changed. There are none if it has no name.
     ///
-    /// A first member that turns out to have lost what is changed goes out, and the result is [`AGAIN`], for [`Self::changing`].
+    /// A first member that turns out to have lost what is changed goes out, and the result is
+    /// [`AGAIN`], for [`Self::changing`].
     ///
-    /// `undo` is `None` for a change that takes something away for good. Then a later member that refuses it goes out, but not if a user without rights to the array
-    /// may have made its names differ, or if it has a mount there: what is on that member stays. Nor if what refuses it is this process' own affair, a limit that it has reached or a sandbox: then the
-    /// change is left unfinished, as by a process that dies in it, and whoever changes names next makes it there. [`Self::foresee`] or [`Self::foresee_replacement`] comes before such a change, so that
+    /// `undo` is `None` for a change that takes something away for good. Then a later member that
+    /// refuses it goes out, but not if a user without rights to the array may have made its names
+    /// differ, or if it has a mount there: what is on that member stays. Nor if what refuses it is
+    /// this process' own affair, a limit that it has reached or a sandbox: then the change is left
+    /// unfinished, as by a process that dies in it, and whoever changes names next makes it there.
+    /// [`Self::foresee`] or [`Self::foresee_replacement`] comes before such a change, so that
     /// little is left to be refused.
     ///
     /// # Errors
-    /// `IO`, with the change undone, if a member has other names there and cannot be made like the first, and a user without rights to the array may have made them so:
-    /// he must not be able to put a member out.
+    /// `IO`, with the change undone, if a member has other names there and cannot be made like the
+    /// first, and a user without rights to the array may have made them so: he must not be able to
+    /// put a member out.
     pub(crate) fn everywhere(
         &self,
         names: &[&[u8]],
@@ -101,12 +108,14 @@ impl Namespace {
         for slot in self.array().in_order(self.array().in_use()) {
             let on = On { slot, root: self.root(slot)?, first: done.is_empty(), afresh: false };
             let result = match act(&on) {
-                // What is kept for later must not be in the way of what is wanted now. Where a directory cannot be opened nothing has been changed.
+                // What is kept for later must not be in the way of what is wanted now. Where a
+                // directory cannot be opened nothing has been changed.
                 Err(OsError::MFILE) if self.files.discard_idle() => act(&on),
                 Err(OsError::ACCESS) if !on.first && self.open_closed_on(slot, names) => act(&On { afresh: true, ..on }),
                 result => result,
             };
-            // Another process has taken the member out meanwhile, perhaps for what it lacks: its answer says nothing.
+            // Another process has taken the member out meanwhile, perhaps for what it lacks: its
+            // answer says nothing.
             if result.is_err() && self.array().runtime().out().contains(slot) {
                 if on.first {
                     return Err(AGAIN);
@@ -165,13 +174,16 @@ impl Namespace {
         if failed { self.before_change() } else { Ok(()) }
     }
 
-    /// Whether a user without rights to the array may have made what is changed differ on a member. What has no name may be anybody's who has it open.
+    /// Whether a user without rights to the array may have made what is changed differ on a member.
+    /// What has no name may be anybody's who has it open.
     fn are_any_in_foreign_hands(&self, names: &[&[u8]]) -> bool {
         names.is_empty() || names.iter().any(|path| self.is_in_foreign_hands(path))
     }
 
-    /// Whether a refusal by a later member, of what the first one has let this process do, speaks of the process and not of the member: the directories have the same owner, group and mode on both, so a
-    /// sandbox tells them apart (landlock(7) knows directories by their inodes). This process then leaves it to others to finish what it could not.
+    /// Whether a refusal by a later member, of what the first one has let this process do, speaks
+    /// of the process and not of the member: the directories have the same owner, group and mode on
+    /// both, so a sandbox tells them apart (landlock(7) knows directories by their inodes). This
+    /// process then leaves it to others to finish what it could not.
     fn is_sandboxed(&self, slot: Slot, names: &[&[u8]], error: OsError) -> bool {
         let rights = |slot: Slot, path: &[u8]| -> Result<[u32; 3]> {
             let at = Located::below(self.root(slot)?.as_fd(), path.strip_prefix(b"/").unwrap_or(path))?;
@@ -189,8 +201,10 @@ impl Namespace {
         is_so
     }
 
-    /// Undoes what an error has ended. A process that has no descriptor or memory left cannot find directories anew: it goes back by those that the change has found, which are still open. Where it cannot
-    /// go back, since another thread has taken what was left, the change is left unfinished.
+    /// Undoes what an error has ended. A process that has no descriptor or memory left cannot find
+    /// directories anew: it goes back by those that the change has found, which are still open.
+    /// Where it cannot go back, since another thread has taken what was left, the change is left
+    /// unfinished.
     fn undo(&self, done: MemberSet, undo: Option<Undo<'_>>, error: OsError) -> Result<()> {
         let Some(undo) = undo else { return Ok(()) };
         let afresh = !is_shortage(error);
@@ -202,7 +216,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether the first member says that names are not there which others have, and is not to be asked any more, or has them now.
+    /// Whether the first member says that names are not there which others have, and is not to be
+    /// asked any more, or has them now.
     fn denies_any(&self, names: &[&[u8]]) -> Result<bool> {
         for path in names {
             if self.is_denied(path) && self.arbitrate_locked(path)? {
@@ -221,7 +236,8 @@ impl Namespace {
         }
     }
 
-    /// Makes a name on every member. On a later member the name may be left over from a change cut short: it is removed.
+    /// Makes a name on every member. On a later member the name may be left over from a change cut
+    /// short: it is removed.
     pub(crate) fn make_everywhere(
         &self,
         target: &Target<'_>,
@@ -248,8 +264,10 @@ impl Namespace {
 }
 
 impl Namespace {
-    /// Removes what is at a name of one member and not at the first member's. A directory is removed with all that is in it, but not with a file of the array that has
-    /// no other name there: a user may move another user's directory to any name in a directory of his own, and what the other has in it is not his to remove.
+    /// Removes what is at a name of one member and not at the first member's. A directory is
+    /// removed with all that is in it, but not with a file of the array that has no other name
+    /// there: a user may move another user's directory to any name in a directory of his own, and
+    /// what the other has in it is not his to remove.
     ///
     /// # Errors
     /// `NOTEMPTY` if such a file is in it.
@@ -264,7 +282,8 @@ impl Namespace {
         })
     }
 
-    /// Gives a new directory or special file the mode of the first member's, if the umask may have changed since that was made.
+    /// Gives a new directory or special file the mode of the first member's, if the umask may have
+    /// changed since that was made.
     fn follow_mode_at(&self, at: &Located<'_>, first: &mut Option<u32>) -> Result<()> {
         if !self.shares_umask.load(Ordering::Relaxed) {
             return Ok(());

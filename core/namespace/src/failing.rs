@@ -1,8 +1,8 @@
 //! A member that fails while names are made good after a death or a crash goes out, and the rest is
 //! made good without it. A start that meets such a member is not refused for it.
 //!
-//! An error there does not say which of two members it comes from, so each is looked at. So is each after a call that a
-//! mount has made on a descriptor, whose error does not say it either.
+//! An error there does not say which of two members it comes from, so each is looked at. So is each
+//! after a call that a mount has made on a descriptor, whose error does not say it either.
 
 use crate::Namespace;
 use crate::everywhere::{is_dead, is_dead_to_changes};
@@ -33,14 +33,16 @@ impl Namespace {
         }
     }
 
-    /// Whether an error may come from a member that has failed, of a call on a descriptor, which does not say which member that is.
+    /// Whether an error may come from a member that has failed, of a call on a descriptor, which
+    /// does not say which member that is.
     #[must_use]
     pub fn may_be_failure(error: OsError) -> bool {
         is_dead(error) || error == OsError::ROFS
     }
 
-    /// Looks whether each member still answers, and takes changes if `error` says that one does not, after such a call. Those that do not,
-    /// and can be spared, go out. Returns whether one went out.
+    /// Looks whether each member still answers, and takes changes if `error` says that one does
+    /// not, after such a call. Those that do not, and can be spared, go out. Returns whether one
+    /// went out.
     pub fn let_failing_go(&self, error: OsError) -> bool {
         let has_failed = |slot: &Slot| {
             let is_read_only = || self.root(*slot).is_ok_and(|root| array::is_read_only(root.as_fd()));

@@ -3,11 +3,12 @@
 //! The member is out while this runs, so nothing here can put a good member out for it. Whatever is
 //! cut short is done again from the beginning: the member's tree is emptied first. Files are made
 //! empty; their bytes are noted as lost (`file::Files::note_lost_everywhere`), and computed later
-//! from the other members. The process is alone with the array ([`fill`]), or programs use the array
-//! and the member joins ([`begin`], [`Joiner`]).
+//! from the other members. The process is alone with the array ([`fill`]), or programs use the
+//! array and the member joins ([`begin`], [`Joiner`]).
 //!
-//! A member that is proven to be the one that left ([`array::Array::prove`]) may keep its files ([`Files`]): then its tree is
-//! compared with the others' instead of being emptied, and files of which bytes changed while it was away are noted as lost.
+//! A member that is proven to be the one that left ([`array::Array::prove`]) may keep its files
+//! ([`Files`]): then its tree is compared with the others' instead of being emptied, and files of
+//! which bytes changed while it was away are noted as lost.
 
 use crate::Namespace;
 use crate::change::link_on;
@@ -73,7 +74,8 @@ pub enum FillError {
 pub enum Content {
     /// They are given up.
     Anew,
-    /// Those of which nothing changed while the member was away are kept, if the member is proven to be the one that left.
+    /// Those of which nothing changed while the member was away are kept, if the member is proven
+    /// to be the one that left.
     Kept,
 }
 
@@ -83,7 +85,8 @@ impl Content {
     }
 }
 
-/// Makes a member that is out anew in its directory, with all names and nothing of the files' bytes, which are computed by those who open the files from then on. Programs that start
+/// Makes a member that is out anew in its directory, with all names and nothing of the files'
+/// bytes, which are computed by those who open the files from then on. Programs that start
 /// meanwhile wait.
 ///
 /// # Errors
@@ -106,7 +109,8 @@ pub fn fill(config: &Config, slot: Slot, content: Content) -> core::result::Resu
     filled
 }
 
-/// Refuses to make a member anew whose old bytes some file needs. The member's directory is as it was.
+/// Refuses to make a member anew whose old bytes some file needs. The member's directory is as it
+/// was.
 fn require_loss_borne(config: &Config, slot: Slot) -> core::result::Result<(), FillError> {
     let files = Files::new(hold(config)?).map_err(FillError::Os)?;
     let borne = match files.require_loss_borne(slot) {
@@ -132,11 +136,12 @@ impl From<Refusal> for FillError {
     }
 }
 
-/// Makes a new `.cxlraid` in the directory of a member that is out, while programs use the array. Those that start from now on can use the
-/// member once it joins ([`Joiner`]).
+/// Makes a new `.cxlraid` in the directory of a member that is out, while programs use the array.
+/// Those that start from now on can use the member once it joins ([`Joiner`]).
 ///
 /// # Errors
-/// [`FillError`]; `InUse` for an array with a journal, of which a member can only be made anew while no program uses it.
+/// [`FillError`]; `InUse` for an array with a journal, of which a member can only be made anew
+/// while no program uses it.
 pub fn begin(config: &Config, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
     let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
     let array = files.array();
@@ -153,7 +158,8 @@ pub fn begin(config: &Config, slot: Slot, content: Content) -> core::result::Res
     begun
 }
 
-/// Asks whether a member that is out can keep its files ([`Content::Kept`]). Nothing is changed on it.
+/// Asks whether a member that is out can keep its files ([`Content::Kept`]). Nothing is changed on
+/// it.
 ///
 /// # Errors
 /// [`FillError`] if the array cannot be attached.
@@ -194,11 +200,13 @@ impl Joiner {
         self.names.array().in_use().contains(self.slot)
     }
 
-    /// Gives the member all that the others have but the bytes of files, and brings it into use. Programs read and write meanwhile, and open files; changes of names
-    /// wait, and in the end opening and closing.
+    /// Gives the member all that the others have but the bytes of files, and brings it into use.
+    /// Programs read and write meanwhile, and open files; changes of names wait, and in the end
+    /// opening and closing.
     ///
     /// # Errors
-    /// [`FillError`]. The member is out as before. With `Unreached`, `Nameless` and `Busy` this can be tried again.
+    /// [`FillError`]. The member is out as before. With `Unreached`, `Nameless` and `Busy` this can
+    /// be tried again.
     pub fn join(&self) -> core::result::Result<(), FillError> {
         if self.names.array().journal().is_some() {
             return Err(FillError::InUse);
@@ -241,7 +249,8 @@ fn fill_held(files: &'static Files, slot: Slot, content: Content) -> core::resul
 }
 
 impl Namespace {
-    /// Gives back what dead processes held, as a process does that starts: files that they had open are open no more.
+    /// Gives back what dead processes held, as a process does that starts: files that they had open
+    /// are open no more.
     pub fn forget_dead(&self) {
         let runtime = self.array().runtime();
         let _ = runtime.reap();
@@ -250,10 +259,13 @@ impl Namespace {
         }
     }
 
-    /// Gives a member, which is out and has a new `.cxlraid` (`array::Array::begin_member`), all that the others have but the bytes of files, and notes that it has lost those.
+    /// Gives a member, which is out and has a new `.cxlraid` (`array::Array::begin_member`), all
+    /// that the others have but the bytes of files, and notes that it has lost those.
     ///
     /// # Errors
-    /// `BUSY` if some file does not bear that loss besides what it waits for on other members; `AGAIN` if somebody changes names on a member past the array meanwhile; otherwise what the kernel says of the member.
+    /// `BUSY` if some file does not bear that loss besides what it waits for on other members;
+    /// `AGAIN` if somebody changes names on a member past the array meanwhile; otherwise what the
+    /// kernel says of the member.
     fn fill_member(&self, slot: Slot, content: Content) -> Result<()> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|_| {
@@ -274,7 +286,8 @@ impl Namespace {
         })
     }
 
-    /// Does what [`Self::fill_member`] does while programs use the array, and brings the member into use.
+    /// Does what [`Self::fill_member`] does while programs use the array, and brings the member
+    /// into use.
     fn join_member(&self, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
         let mut refusal = None;
         let joined = self.locked(|whole| {
@@ -293,7 +306,8 @@ impl Namespace {
             for prefix in &self.array().config().prefixes {
                 self.array().make_directories_on(slot, prefix)?;
             }
-            // Nobody remembers anything of this member, so nothing that is remembered ends with this.
+            // Nobody remembers anything of this member, so nothing that is remembered ends with
+            // this.
             if !self.recover_member(slot, reference, &[])? {
                 return Err(OsError::AGAIN);
             }
@@ -352,10 +366,13 @@ impl Namespace {
         Ok(())
     }
 
-    /// Returns what a member which is out has of the array as it was when it left; None if that is given up.
+    /// Returns what a member which is out has of the array as it was when it left; None if that is
+    /// given up.
     ///
-    /// Whoever changes a file by hand changes the time that the kernel keeps of that (ctime), which is set with the clock alone. So what has no
-    /// earlier one than the member's leave is not kept: a clock of the kernel may stand for some milliseconds. Two files that say that they are the same one are not kept either.
+    /// Whoever changes a file by hand changes the time that the kernel keeps of that (ctime), which
+    /// is set with the clock alone. So what has no earlier one than the member's leave is not kept:
+    /// a clock of the kernel may stand for some milliseconds. Two files that say that they are the
+    /// same one are not kept either.
     fn what_is_kept(&self, slot: Slot, content: Content) -> Result<Option<Old>> {
         let Some(proven) = content.proven(self.array(), slot) else { return Ok(None) };
         // Of a process that died with a lock its lane tells until somebody inherits that.
@@ -388,14 +405,16 @@ impl Namespace {
         Ok(Some(Old { files, marks, tree, split }))
     }
 
-    /// Prepares what a member has of the array for being made like the others': of `old` files of which it has not all bytes are cut to nothing, and
-    /// those that are longer than their bytes need to these; without it all is removed.
+    /// Prepares what a member has of the array for being made like the others': of `old` files of
+    /// which it has not all bytes are cut to nothing, and those that are longer than their bytes
+    /// need to these; without it all is removed.
     fn clear_member(&self, slot: Slot, old: Option<&Old>) -> Result<()> {
         let Some(old) = old else { return self.empty_member(slot) };
         let root = self.root(slot)?;
         for (path, item) in &old.tree {
             let is_split = || file_of(item).is_some_and(|(attribute, _)| old.split.contains(&key(attribute)));
-            // Which names of a symlink or a pipe are one thing is seen when all of them are made anew.
+            // Which names of a symlink or a pipe are one thing is seen when all of them are made
+            // anew.
             if !item.is_file() && item.kind != FileType::Directory || is_split() {
                 let at = Located::below(root.as_fd(), &path[1..])?;
                 unlinkat(at.directory(), at.name(), AtFlags::empty())?;
@@ -447,7 +466,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes pipes, sockets, devices and symlinks that have several names one thing again: they have no attribute that says so, but on the member with `wanted` they have one inode.
+    /// Makes pipes, sockets, devices and symlinks that have several names one thing again: they
+    /// have no attribute that says so, but on the member with `wanted` they have one inode.
     fn link_again(&self, slot: Slot, wanted: &Tree) -> Result<()> {
         let root = self.root(slot)?;
         let mut first_names: BTreeMap<(u64, u64), &[u8]> = BTreeMap::new();
@@ -465,9 +485,11 @@ impl Namespace {
         Ok(())
     }
 
-    /// Gives everything on a member the times that are `wanted`: when this member is the lowest, programs are told them.
+    /// Gives everything on a member the times that are `wanted`: when this member is the lowest,
+    /// programs are told them.
     fn equalise_times(&self, slot: Slot, wanted: &Tree) -> Result<()> {
-        // What is in a directory comes before the directory, although nothing here changes a directory's times.
+        // What is in a directory comes before the directory, although nothing here changes a
+        // directory's times.
         for (path, item) in wanted.iter().rev() {
             let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
             let wanted_times = file::times_of(&item.stat);

@@ -10,8 +10,8 @@ use format::Attribute;
 use sys::rustix::fs::FileType;
 
 impl Namespace {
-    /// Opens these files for writing, which makes good what waits for that, and closes them. What it may not open is left. No lock is held: what is renamed
-    /// meanwhile may be missed.
+    /// Opens these files for writing, which makes good what waits for that, and closes them. What
+    /// it may not open is left. No lock is held: what is renamed meanwhile may be missed.
     pub(crate) fn open_wanted(&self, mut wanted: Vec<Attribute>) {
         self.search(|path, attribute| {
             if wanted.contains(&attribute) {
@@ -23,7 +23,8 @@ impl Namespace {
         });
     }
 
-    /// Logical paths of files with these attributes, `most` of them at most, one of each that has a name.
+    /// Logical paths of files with these attributes, `most` of them at most, one of each that has a
+    /// name.
     #[must_use]
     pub fn paths_of(&self, wanted: &[Attribute], most: usize) -> Vec<Vec<u8>> {
         let (mut wanted, mut found) = (wanted.to_vec(), Vec::new());
@@ -49,7 +50,8 @@ impl Namespace {
         found
     }
 
-    /// Walks the tree and shows every file to `goes_on` until that is false. What may not be seen is left out.
+    /// Walks the tree and shows every file to `goes_on` until that is false. What may not be seen
+    /// is left out.
     fn search(&self, mut goes_on: impl FnMut(&[u8], Attribute) -> bool) {
         let mut pending = self.array().config().prefixes.clone();
         while let Some(path) = pending.pop() {

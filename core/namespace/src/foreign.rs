@@ -1,9 +1,13 @@
-//! This module tells whether a user who has no rights to the array may have changed names on one member alone.
+//! This module tells whether a user who has no rights to the array may have changed names on one
+//! member alone.
 //!
-//! A directory's owner may make, rename and remove names in it on each member past the array. A member whose names differ there works as well as before, so it must not go out
-//! for it: otherwise that user could take the array's redundancy away. Where only root and the array's owner may change names, a difference is the member's failure.
+//! A directory's owner may make, rename and remove names in it on each member past the array. A
+//! member whose names differ there works as well as before, so it must not go out for it: otherwise
+//! that user could take the array's redundancy away. Where only root and the array's owner may
+//! change names, a difference is the member's failure.
 //!
-//! A change that can be undone is undone where a member refuses it. For one that cannot, this module looks at every member before the first is changed.
+//! A change that can be undone is undone where a member refuses it. For one that cannot, this
+//! module looks at every member before the first is changed.
 
 use crate::Namespace;
 use crate::everywhere::{NOTHING, On, is_dead_to_changes};
@@ -13,7 +17,8 @@ use sys::rustix::fs::{FileType, Mode, fstat};
 use sys::rustix::process::geteuid;
 use sys::{AsFd, OsError, Result};
 
-/// What decides on a member whether a name may be renamed: its directory's owner, group and mode, and the name's kind and owner.
+/// What decides on a member whether a name may be renamed: its directory's owner, group and mode,
+/// and the name's kind and owner.
 #[derive(PartialEq, Eq)]
 struct Sight {
     directory: [u32; 3],
@@ -28,7 +33,8 @@ impl Namespace {
     /// Finds the directory of a name on every member before a change that cannot be undone.
     ///
     /// # Errors
-    /// `MFILE`, `NFILE` or `NOMEM` if the process or the machine has no room for that. Everything else is left for the change to meet.
+    /// `MFILE`, `NFILE` or `NOMEM` if the process or the machine has no room for that. Everything
+    /// else is left for the change to meet.
     pub(crate) fn foresee(&self, target: &Target<'_>) -> Result<()> {
         let look = |on: &On| match target.on(on) {
             Err(error) if is_lasting(error) => Err(error),
@@ -37,8 +43,10 @@ impl Namespace {
         self.everywhere(&[&target.path], look, NOTHING)
     }
 
-    /// Looks at every member before a rename that replaces something, which cannot be undone. Where a user may have made names differ, and this process may not make them the same, each later member is compared with the first:
-    /// a rename that one member cannot make would leave its file under another name there.
+    /// Looks at every member before a rename that replaces something, which cannot be undone. Where
+    /// a user may have made names differ, and this process may not make them the same, each later
+    /// member is compared with the first: a rename that one member cannot make would leave its file
+    /// under another name there.
     ///
     /// # Errors
     /// As for [`Self::foresee`]; `IO` if a member differs.
@@ -74,7 +82,8 @@ impl Namespace {
         self.everywhere(&[&from.path, &to.path], look, NOTHING)
     }
 
-    /// Tells whether any directory on the way to a logical path, from the array's prefix on, belongs to somebody else than root and the array's owner, or may be written by others. What
+    /// Tells whether any directory on the way to a logical path, from the array's prefix on,
+    /// belongs to somebody else than root and the array's owner, or may be written by others. What
     /// this process may not see is in foreign hands.
     pub(crate) fn is_in_foreign_hands(&self, path: &[u8]) -> bool {
         let shared = Mode::WGRP.union(Mode::WOTH).bits();

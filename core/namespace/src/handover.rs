@@ -1,7 +1,7 @@
 //! What the library and the process that serves a mount say to each other when a program is handed
-//! over to the mount: requests by ioctl(2) on descriptors of the mount, and a name that is looked up
-//! in its root. Whoever asks names a descriptor of its own; the process that serves the mount fetches
-//! that (pidfd_getfd(2)) and looks at what it is.
+//! over to the mount: requests by ioctl(2) on descriptors of the mount, and a name that is looked
+//! up in its root. Whoever asks names a descriptor of its own; the process that serves the mount
+//! fetches that (pidfd_getfd(2)) and looks at what it is.
 
 use alloc::vec::Vec;
 
@@ -20,14 +20,15 @@ const KIND: u32 = 0xc8 << 8;
 
 /// Asks a mount which array's it is, and which of the array's paths it shows.
 pub const IDENTIFY: u32 = READS | (IDENTITY_BYTES as u32) << 16 | KIND | 1;
-/// Says that a descriptor of the mount takes the place of an anchor of the calling process. The answer is an error if the two do
-/// not stand for the same file or directory.
+/// Says that a descriptor of the mount takes the place of an anchor of the calling process. The
+/// answer is an error if the two do not stand for the same file or directory.
 pub const GIVE: u32 = WRITES | (GIVEN_BYTES as u32) << 16 | KIND | 2;
-/// Tells which file number programs are told of the thing behind a descriptor of the calling process: in the place of the number,
-/// both of 64 bits.
+/// Tells which file number programs are told of the thing behind a descriptor of the calling
+/// process: in the place of the number, both of 64 bits.
 pub const INODE: u32 = READS | WRITES | (INODE_BYTES as u32) << 16 | KIND | 3;
 
-/// In the root of a mount, this name and a number lead to the file behind that descriptor of the calling process.
+/// In the root of a mount, this name and a number lead to the file behind that descriptor of the
+/// calling process.
 pub const NAME: &[u8] = b".cxlraid-descriptor-";
 
 /// Which array a mount shows.

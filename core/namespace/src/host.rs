@@ -1,4 +1,5 @@
-//! Paths of the host that lead into the array: by a symlink on their way, or by what /proc says of the directories and files of processes.
+//! Paths of the host that lead into the array: by a symlink on their way, or by what /proc says of
+//! the directories and files of processes.
 
 use crate::Namespace;
 use crate::resolve::join;
@@ -15,8 +16,8 @@ fn is_directory_of(link: &[u8], name: &[u8]) -> bool {
 }
 
 impl Namespace {
-    /// Where in the array an absolute path of the host leads, unresolved from there on. The last component is followed if `follow`. None if
-    /// it stays on the host, or leads nowhere.
+    /// Where in the array an absolute path of the host leads, unresolved from there on. The last
+    /// component is followed if `follow`. None if it stays on the host, or leads nowhere.
     #[must_use]
     pub fn entered_from_host(&self, path: &[u8], follow: bool) -> Option<Vec<u8>> {
         let (mut at, mut rest, mut link_count) = (Vec::new(), path.to_vec(), 0);
@@ -53,7 +54,8 @@ impl Namespace {
             if next.starts_with(b"/proc/")
                 && let Some(logical) = self.logical(target)
             {
-                // What goes on behind what has no such name any more, or is no directory, goes on nowhere: the kernel says how.
+                // What goes on behind what has no such name any more, or is no directory, goes on
+                // nowhere: the kernel says how.
                 if !behind.is_empty() && !is_directory_of(&next, target) {
                     return None;
                 }

@@ -10,13 +10,15 @@ impl Namespace {
     /// This process has attached: it sees to what the dead left, and to members that are missing.
     pub(crate) fn begin(&self) {
         if self.array().runtime().has_reaped() {
-            // Stores through mappings are the affair of those that have mappings of the same file, or open it: most deaths leave some, and files are searched by name.
+            // Stores through mappings are the affair of those that have mappings of the same file,
+            // or open it: most deaths leave some, and files are searched by name.
             self.settle_files(false);
         }
         self.array().let_go(|| self.settle_all());
     }
 
-    /// Takes a member out of use that works, after it has helped to make good what dead processes left.
+    /// Takes a member out of use that works, after it has helped to make good what dead processes
+    /// left.
     ///
     /// # Errors
     /// What the kernel says where superblocks cannot be written.
@@ -25,7 +27,8 @@ impl Namespace {
     }
 
     fn settle_all(&self) {
-        // A change of names that a process did not finish. What cannot be made good now is tried again by the next change.
+        // A change of names that a process did not finish. What cannot be made good now is tried
+        // again by the next change.
         let _ = self.locked(|_| Ok(()));
         self.settle_files(true);
     }

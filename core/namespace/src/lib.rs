@@ -94,7 +94,8 @@ use units::Slot;
 #[derive(Clone, Copy)]
 pub struct Namespace {
     files: &'static Files,
-    /// Where the kernel says each member's directory is, by slot; empty for a missing member. Symlinks on the way are resolved.
+    /// Where the kernel says each member's directory is, by slot; empty for a missing member.
+    /// Symlinks on the way are resolved.
     roots: &'static [Vec<u8>],
     /// The device number of each member's file system (st_dev), of those that are here.
     devices: &'static [u64],
@@ -104,9 +105,11 @@ pub struct Namespace {
     log: &'static log::Log,
     /// The thread of this process that has the namespace lock; 0 if none has.
     holder: &'static AtomicU32,
-    /// Whether that thread is in the middle of a mend ([`Self::mending`]), and of which kind; 0 if not.
+    /// Whether that thread is in the middle of a mend ([`Self::mending`]), and of which kind; 0 if
+    /// not.
     mends: &'static AtomicU32,
-    /// Whether a sandbox has kept this process from a change of names on some members: it makes nothing good that is left unfinished.
+    /// Whether a sandbox has kept this process from a change of names on some members: it makes
+    /// nothing good that is left unfinished.
     is_sandboxed: &'static AtomicBool,
 }
 
@@ -115,15 +118,16 @@ pub struct Namespace {
 pub enum Node {
     /// A file whose bytes are on all members: reads and writes go through this.
     File(FileRef),
-    /// A directory: the anchor serves it, but for names that are hidden ([`Namespace::hides`]), until its member is lost. Then the
-    /// twin does, if there is one.
+    /// A directory: the anchor serves it, but for names that are hidden ([`Namespace::hides`]),
+    /// until its member is lost. Then the twin does, if there is one.
     Directory(Option<Twin>),
     /// A pipe, socket or device: the anchor alone serves it.
     Other,
-    /// A file handed to this process whose backing files it cannot find or may not open. The anchor alone holds a part of it at most, so
-    /// nothing is to be read or written there.
+    /// A file handed to this process whose backing files it cannot find or may not open. The anchor
+    /// alone holds a part of it at most, so nothing is to be read or written there.
     Lost,
-    /// Opened with O_PATH: it only names something. [`Namespace::fstat`] tells what. A directory may have a twin.
+    /// Opened with O_PATH: it only names something. [`Namespace::fstat`] tells what. A directory
+    /// may have a twin.
     Path(Option<Twin>),
 }
 
@@ -140,7 +144,8 @@ impl Node {
 
 /// A descriptor for the program.
 pub struct Opened {
-    /// The kernel's descriptor: the backing file on the lowest member in use, at the lowest free number, with the program's flags.
+    /// The kernel's descriptor: the backing file on the lowest member in use, at the lowest free
+    /// number, with the program's flags.
     pub anchor: OwnedFd,
     /// What it stands for.
     pub node: Node,
@@ -155,11 +160,13 @@ pub struct Opened {
 pub enum Reached<T, H = Vec<u8>> {
     /// Into the array, with this result.
     Array(T),
-    /// Out of it: a symlink, or the path itself. The absolute host path (or paths) to give to the kernel instead.
+    /// Out of it: a symlink, or the path itself. The absolute host path (or paths) to give to the
+    /// kernel instead.
     Host(H),
 }
 
-/// A resolved path: logical, with symlinks only as its last component and only if that was asked for; or the host's.
+/// A resolved path: logical, with symlinks only as its last component and only if that was asked
+/// for; or the host's.
 pub type Place = Reached<Vec<u8>>;
 
 impl<T, H> Reached<T, H> {
@@ -173,7 +180,8 @@ impl<T, H> Reached<T, H> {
 }
 
 impl Namespace {
-    /// The names of an array. Kept for the life of the process. After a crash they are made the same on all members first.
+    /// The names of an array. Kept for the life of the process. After a crash they are made the
+    /// same on all members first.
     pub fn new(files: &'static Files) -> Result<Self> {
         let place = |member: &array::Member| {
             let link = member.root().map(|root| descriptor::link(root.as_raw_fd()));
@@ -199,7 +207,8 @@ impl Namespace {
         Ok(names)
     }
 
-    /// From now on the umask may change while a name is made; it must be the same on every member nevertheless.
+    /// From now on the umask may change while a name is made; it must be the same on every member
+    /// nevertheless.
     pub fn share_umask(&self) {
         self.shares_umask.store(true, Ordering::Relaxed);
     }
@@ -217,31 +226,36 @@ impl Namespace {
         self.array().config().owns(path)
     }
 
-    /// Whether a device number (st_dev) is that of a member's file system, so that a file there may be a backing file.
+    /// Whether a device number (st_dev) is that of a member's file system, so that a file there may
+    /// be a backing file.
     #[inline]
     #[must_use]
     pub fn is_device_of_member(&self, device: u64) -> bool {
         self.devices.contains(&device)
     }
 
-    /// Whether reading the directory at a logical path must leave `name` out: what the array keeps in its members is not the program's.
+    /// Whether reading the directory at a logical path must leave `name` out: what the array keeps
+    /// in its members is not the program's.
     #[must_use]
     pub fn hides(&self, directory: &[u8], name: &[u8]) -> bool {
         name == format::DIRECTORY.to_bytes() && directory.iter().all(|&byte| byte == b'/')
     }
 
-    /// Where a logical path lies on the member whose answers count, for calls that take no descriptor of a directory (inotify, extended attributes).
+    /// Where a logical path lies on the member whose answers count, for calls that take no
+    /// descriptor of a directory (inotify, extended attributes).
     pub fn anchor_path(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.path_on(self.array().first_in_use()?, path)
     }
 
-    /// As [`Self::anchor_path`] for a process that does not have this process' descriptors: by way of the member's directory, if that was not renamed.
+    /// As [`Self::anchor_path`] for a process that does not have this process' descriptors: by way
+    /// of the member's directory, if that was not renamed.
     pub fn anchor_path_for_others(&self, path: &[u8]) -> Result<Vec<u8>> {
         Ok(self.host_path(self.array().first_in_use()?, path))
     }
 
-    /// Where a logical path lies on a member, for such calls: by way of the descriptor of the member's root, so that it leads there also when the root has been renamed
-    /// and nobody has noticed yet.
+    /// Where a logical path lies on a member, for such calls: by way of the descriptor of the
+    /// member's root, so that it leads there also when the root has been renamed and nobody has
+    /// noticed yet.
     pub(crate) fn path_on(&self, slot: Slot, path: &[u8]) -> Result<Vec<u8>> {
         Ok([descriptor::link(self.root(slot)?.as_raw_fd()).as_slice(), path].concat())
     }

@@ -39,10 +39,12 @@ enum Directory<'a> {
 }
 
 impl<'a> Located<'a> {
-    /// Finds the directory of a name below a member's root, or below another directory of the member.
+    /// Finds the directory of a name below a member's root, or below another directory of the
+    /// member.
     ///
     /// # Errors
-    /// `LOOP` if a symlink is on the way, and what the kernel says of a directory that is not there or not to be searched.
+    /// `LOOP` if a symlink is on the way, and what the kernel says of a directory that is not there
+    /// or not to be searched.
     pub(crate) fn below(root: BorrowedFd<'a>, relative: &'a [u8]) -> Result<Self> {
         let (parent, name) = split_last(relative);
         Ok(Self { directory: open_directory(root, parent)?, name })
@@ -82,7 +84,8 @@ impl<'a> Located<'a> {
         without_slashes(self.name)
     }
 
-    /// A path to it for calls that take no directory, and must not follow a last symlink. Good for as long as this lives.
+    /// A path to it for calls that take no directory, and must not follow a last symlink. Good for
+    /// as long as this lives.
     pub(crate) fn path(&self) -> Vec<u8> {
         [crate::descriptor::link(self.directory().as_raw_fd()).as_slice(), b"/", self.bare()].concat()
     }
@@ -114,7 +117,8 @@ impl<'a> Located<'a> {
         chmodat(CWD, crate::descriptor::link(itself.as_raw_fd()), mode, AtFlags::empty())
     }
 
-    /// Removes what the first member does not have, with all that is in it. `is_needed` is asked for each file below a directory.
+    /// Removes what the first member does not have, with all that is in it. `is_needed` is asked
+    /// for each file below a directory.
     ///
     /// # Errors
     /// `NOTEMPTY` if a file is needed. It stays, and so do the directories above it.
@@ -123,7 +127,8 @@ impl<'a> Located<'a> {
     }
 }
 
-/// The directory of a name on each member, found when it is first asked for and kept for the other calls of the same operation.
+/// The directory of a name on each member, found when it is first asked for and kept for the other
+/// calls of the same operation.
 #[derive(Default)]
 pub(crate) struct Directories([OnceCell<Raised>; MEMBER_COUNT_MAX]);
 
@@ -151,12 +156,14 @@ fn open_directory<'a>(root: BorrowedFd<'a>, parent: &[u8]) -> Result<Directory<'
     let is_own = i64::from(root.as_raw_fd()) >= i64::from(sys::high_fd::base());
     let parent = match parent {
         b"" if is_own => return Ok(Directory::Known(root)),
-        // Another thread of the program may close its descriptor at any time, and the number be another directory's.
+        // Another thread of the program may close its descriptor at any time, and the number be
+        // another directory's.
         b"" => b".",
         parent => parent,
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // Out of the program's way: its next descriptor has the number it would have on a plain directory.
+    // Out of the program's way: its next descriptor has the number it would have on a plain
+    // directory.
     open_deep(root, parent, flags, Mode::empty(), SAFELY).and_then(Raised::new).map(Directory::Opened)
 }
 

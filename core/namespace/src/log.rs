@@ -1,11 +1,14 @@
-//! Each change of names is noted on every member before the first is changed (docs/format/names.md), so that after a death or a crash
-//! `replay` can bring all members to the same side of it.
+//! Each change of names is noted on every member before the first is changed
+//! (docs/format/names.md), so that after a death or a crash `replay` can bring all members to the
+//! same side of it.
 //!
-//! Members that outlive a crash also get their position: the sequence of the last change, as an attribute of their log, so that their own
-//! file system's journal keeps it in order with the changes. Before the ring overwrites records that such a member may not have made
-//! durable, its file system is synchronised.
+//! Members that outlive a crash also get their position: the sequence of the last change, as an
+//! attribute of their log, so that their own file system's journal keeps it in order with the
+//! changes. Before the ring overwrites records that such a member may not have made durable, its
+//! file system is synchronised.
 //!
-//! The namespace lock is held throughout. Cost on volatile members: a store and a fence, no system call.
+//! The namespace lock is held throughout. Cost on volatile members: a store and a fence, no system
+//! call.
 
 use crate::Namespace;
 use crate::replay::{Purpose, UNDECIDED};
@@ -19,7 +22,8 @@ use sys::rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
 use sys::{OsError, Result};
 use units::Slot;
 
-/// The log as this process has it open; opened with the first change, or before the process gives up its rights.
+/// The log as this process has it open; opened with the first change, or before the process gives
+/// up its rights.
 pub(crate) struct Log(AtomicPtr<NameLog<Backing>>);
 
 impl Log {
@@ -41,13 +45,15 @@ impl Namespace {
             return Ok(log);
         }
         let log = Box::leak(Box::new(self.files().open_name_log()?));
-        // Opened under the namespace lock, but other arrays' threads do not share it: the last one stays, both are good.
+        // Opened under the namespace lock, but other arrays' threads do not share it: the last one
+        // stays, both are good.
         place.store(log, Ordering::Release);
         Ok(log)
     }
 
-    /// Opens the log if no change has done so yet: a process that is about to give up its rights could not do it afterwards, and would be refused every change of names. What
-    /// cannot be opened is left to the change that needs it.
+    /// Opens the log if no change has done so yet: a process that is about to give up its rights
+    /// could not do it afterwards, and would be refused every change of names. What cannot be
+    /// opened is left to the change that needs it.
     pub fn keep_log(&self) {
         if self.log.0.load(Ordering::Acquire).is_null() {
             let _ = self.between_changes(|| self.log());
@@ -63,15 +69,17 @@ impl Namespace {
     pub(crate) fn logged<T>(&self, record: NameRecord<'_>, change: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = self.logged_once(record, change);
         if result.is_ok() && record.leaves_no_trace() && !self.is_change_unfinished() {
-            // A member whose memory fails here is out already. That is put on record before the next change.
+            // A member whose memory fails here is out already. That is put on record before the
+            // next change.
             let _ = self.end_exchange();
         }
         result
     }
 
-    /// Notes that an exchange that leaves no trace has come to all members in use: a record behind it that asks for nothing. Members that see
-    /// deaths only go by the last record, and nothing on them tells whether the exchange is made. So each start would compare all names
-    /// for it, and call the members that are away stale.
+    /// Notes that an exchange that leaves no trace has come to all members in use: a record behind
+    /// it that asks for nothing. Members that see deaths only go by the last record, and nothing on
+    /// them tells whether the exchange is made. So each start would compare all names for it, and
+    /// call the members that are away stale.
     pub(crate) fn end_exchange(&self) -> Result<()> {
         self.logged_once(change(NameKind::Attributes, b"", None), || Ok(()))
     }
@@ -88,7 +96,8 @@ impl Namespace {
         let was_unfinished = self.is_change_unfinished();
         let result = change();
         if !was_unfinished && self.is_change_unfinished() {
-            // Whoever changes names next finds the record and makes the change on the members that lack it.
+            // Whoever changes names next finds the record and makes the change on the members that
+            // lack it.
             return result;
         }
         if result.is_err() {
@@ -169,9 +178,11 @@ impl Namespace {
         self.set_positions(log, sequence);
     }
 
-    /// Makes good what a crash or deaths left behind, once for all processes, before names are looked up.
+    /// Makes good what a crash or deaths left behind, once for all processes, before names are
+    /// looked up.
     ///
-    /// Where only processes died, and this one lacks the rights to finish what another user's program began, that is left to one who has them; until then names may be looked up, and not
+    /// Where only processes died, and this one lacks the rights to finish what another user's
+    /// program began, that is left to one who has them; until then names may be looked up, and not
     /// changed.
     pub(crate) fn recover_after_crash(&self) -> Result<()> {
         let runtime = self.array().runtime();
@@ -195,7 +206,8 @@ impl Namespace {
         })
     }
 
-    /// Tells whether a change of names that a dead process began waits for one with the rights to finish it.
+    /// Tells whether a change of names that a dead process began waits for one with the rights to
+    /// finish it.
     #[must_use]
     pub fn is_change_unfinished(&self) -> bool {
         let runtime = self.array().runtime();

@@ -14,7 +14,8 @@ use sys::high_fd::Raised;
 use sys::rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, openat2, statat};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
-/// The error of a path that leads across a mount which is not the array's. No file system answers with it. Programs are told EIO.
+/// The error of a path that leads across a mount which is not the array's. No file system answers
+/// with it. Programs are told EIO.
 pub const FOREIGN_MOUNT: OsError = OsError::REMCHG;
 
 /// PATH_MAX: the kernel takes paths of fewer bytes.
@@ -42,8 +43,9 @@ pub(crate) fn open_within(
     }
 }
 
-/// Opens or makes what a path leads to below a directory, as [`open_within`] does, however long the path is: renamed directories and relative paths
-/// make names that lie deeper than the kernel walks in one call.
+/// Opens or makes what a path leads to below a directory, as [`open_within`] does, however long the
+/// path is: renamed directories and relative paths make names that lie deeper than the kernel walks
+/// in one call.
 pub(crate) fn open_deep(
     directory: BorrowedFd<'_>,
     path: &[u8],
@@ -81,7 +83,8 @@ fn look_across(directory: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags, st
     if !parent.is_empty() && is_foreign(device(parent))? || is_foreign(device(path))? { Err(FOREIGN_MOUNT) } else { Ok(()) }
 }
 
-/// The mount points below members' roots, as the kernel lists them for this process (proc_pid_mountinfo(5)).
+/// The mount points below members' roots, as the kernel lists them for this process
+/// (proc_pid_mountinfo(5)).
 #[must_use]
 pub fn mounts_in_members(array: &Array) -> Vec<Vec<u8>> {
     let text = proc_file::read("/proc/self/mountinfo");

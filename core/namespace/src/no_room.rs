@@ -34,11 +34,12 @@ impl Namespace {
         self.array().before_change()
     }
 
-    /// Undoes the last change on the members that have made it, for which `full` has no room, and notes that it is void. `is_alone` says that the
-    /// members differ by nothing else.
+    /// Undoes the last change on the members that have made it, for which `full` has no room, and
+    /// notes that it is void. `is_alone` says that the members differ by nothing else.
     ///
     /// # Errors
-    /// `NOTSUP` if something would be lost with it, or it is not the kind of change that asks for room and is easily undone.
+    /// `NOTSUP` if something would be lost with it, or it is not the kind of change that asks for
+    /// room and is easily undone.
     pub(crate) fn undo_last(&self, record: &NameRecord<'_>, offset: u64, full: Slot, is_alone: bool) -> Result<()> {
         self.array().before_change()?;
         match record.kind {
@@ -56,7 +57,8 @@ impl Namespace {
         }
         // Before that a crash may take back that it was undone, and it must be done again.
         self.sync_members()?;
-        // From now on nobody does it: a member that is away and has made it must not come back as it is.
+        // From now on nobody does it: a member that is away and has made it must not come back as
+        // it is.
         self.array().before_change()?;
         self.store_record(self.log()?, offset, &NameRecord { void: true, ..*record })
     }

@@ -1,11 +1,11 @@
 //! Opens files. The kernel opens the anchor with the program's flags, and its check of permissions
 //! decides. The library then opens the backing files with flags of its own: for reading and writing
-//! where that is permitted, with descriptor numbers that programs do not use, and only if this process
-//! does not have the file open yet.
+//! where that is permitted, with descriptor numbers that programs do not use, and only if this
+//! process does not have the file open yet.
 //!
 //! First a file is looked for without a lock (not with O_EXCL). If the members disagree (a file is
-//! being made, renamed or removed), or if the file is to be made, the namespace lock is taken and the
-//! file is looked for again. If that cannot decide either, everything starts again, at most
+//! being made, renamed or removed), or if the file is to be made, the namespace lock is taken and
+//! the file is looked for again. If that cannot decide either, everything starts again, at most
 //! [`TRY_COUNT`] times in all.
 
 use crate::absent::{AGAIN, identity};
@@ -55,12 +55,13 @@ impl From<OsError> for Trouble {
 }
 
 impl Namespace {
-    /// Opens or makes what a path leads to, as open(2) does. `mode` is what the program passed; the kernel
-    /// applies the umask. Returns [`Reached::Host`] with the path to use if the path leads out of the array.
+    /// Opens or makes what a path leads to, as open(2) does. `mode` is what the program passed; the
+    /// kernel applies the umask. Returns [`Reached::Host`] with the path to use if the path leads
+    /// out of the array.
     ///
     /// # Errors
-    /// Those of open(2). `BUSY` if names change all the time, `IO` if the members disagree though the
-    /// namespace lock is held.
+    /// Those of open(2). `BUSY` if names change all the time, `IO` if the members disagree though
+    /// the namespace lock is held.
     pub fn open<'p>(&self, path: impl Into<ProgramPath<'p>>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         let path = path.into();
         match self.open_once(path, flags, mode) {
@@ -90,14 +91,16 @@ impl Namespace {
             if !exclusive {
                 match self.open_existing(path, flags, flags.contains(OFlags::CREATE)) {
                     Err(Trouble::Os(OsError::NOENT)) if flags.contains(OFlags::CREATE) => {}
-                    // The kernel checks whether the path leads to a directory before it checks other things, so ISDIR wins.
+                    // The kernel checks whether the path leads to a directory before it checks
+                    // other things, so ISDIR wins.
                     Err(Trouble::Os(OsError::ACCESS | OsError::INVAL | OsError::PERM))
                         if flags.intersects(OFlags::CREATE | OFlags::TRUNC) && self.is_directory(path, flags) =>
                     {
                         return Err(OsError::ISDIR);
                     }
-                    // Two refusals are possible here: no right to truncate the file (ACCESS), and O_NOATIME by
-                    // a user who does not own it (PERM). The kernel checks the first one first.
+                    // Two refusals are possible here: no right to truncate the file (ACCESS), and
+                    // O_NOATIME by a user who does not own it (PERM). The kernel checks the first
+                    // one first.
                     Err(Trouble::Os(OsError::PERM)) if self.may_not_truncate(path, flags) => return Err(OsError::ACCESS),
                     Err(Trouble::Os(error)) => return Err(error),
                     Err(Trouble::Changed) => {}
@@ -124,8 +127,8 @@ impl Namespace {
         fstat(&found.fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     }
 
-    /// Whether `flags` ask to truncate a file that is opened for reading only, and this process has no
-    /// right to write to the file.
+    /// Whether `flags` ask to truncate a file that is opened for reading only, and this process has
+    /// no right to write to the file.
     fn may_not_truncate(&self, path: ProgramPath<'_>, flags: OFlags) -> bool {
         if !flags.contains(OFlags::TRUNC) || flags & OFlags::RWMODE != OFlags::RDONLY {
             return false;
@@ -136,8 +139,8 @@ impl Namespace {
         accessat(CWD, link.as_slice(), FileAccess::WRITE_OK, AtFlags::EACCESS) == Err(OsError::ACCESS)
     }
 
-    /// The kernel's refusal to make `path` as something else than a directory, if the path ends with a
-    /// slash, `.` or `..`; None if it does not. An `Ok` in it is always [`Reached::Host`].
+    /// The kernel's refusal to make `path` as something else than a directory, if the path ends
+    /// with a slash, `.` or `..`; None if it does not. An `Ok` in it is always [`Reached::Host`].
     pub(crate) fn refusal_to_make<T>(&self, path: ProgramPath<'_>) -> Option<Result<Reached<T>>> {
         if crate::create::is_dots(path.text()) {
             return Some(self.refuse_to_make(path, OsError::EXIST));
@@ -150,8 +153,8 @@ impl Namespace {
         Some(self.refuse_to_make(path, if is_there { OsError::EXIST } else { OsError::NOENT }))
     }
 
-    /// Refuses to make `path`. Returns [`Reached::Host`] instead if its directory is not in the array: the
-    /// kernel answers for itself there.
+    /// Refuses to make `path`. Returns [`Reached::Host`] instead if its directory is not in the
+    /// array: the kernel answers for itself there.
     ///
     /// # Errors
     /// That of looking up the directory of `path`, which the kernel does first; `error` otherwise.
@@ -164,9 +167,9 @@ impl Namespace {
         }
     }
 
-    /// Opens or makes the file; the caller holds the namespace lock. Returns None for a fifo, a socket or a
-    /// device: opening it may wait for long, so the caller opens it without the lock. `may_change` is an
-    /// error, the reason, if names cannot be changed at present.
+    /// Opens or makes the file; the caller holds the namespace lock. Returns None for a fifo, a
+    /// socket or a device: opening it may wait for long, so the caller opens it without the lock.
+    /// `may_change` is an error, the reason, if names cannot be changed at present.
     fn open_locked(
         &self,
         path: ProgramPath<'_>,
@@ -178,7 +181,8 @@ impl Namespace {
         if !flags.contains(OFlags::CREATE | OFlags::EXCL) {
             let (makes, follow) = (flags.contains(OFlags::CREATE), !flags.contains(OFlags::NOFOLLOW));
             let find = |follow| self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow);
-            // Of a name that may have to be made it is asked first what is there itself: where there is nothing, no symlink needs to be looked for.
+            // Of a name that may have to be made it is asked first what is there itself: where
+            // there is nothing, no symlink needs to be looked for.
             let itself = find(follow && !makes);
             is_free = matches!(itself, Err(OsError::NOENT));
             let found = match itself {
@@ -196,8 +200,8 @@ impl Namespace {
         self.create(path, flags, mode, is_free).map(Some)
     }
 
-    /// Opens what was found. If the members disagree on it though the caller holds the namespace lock, a
-    /// change was cut short: completes it on all members, and opens again.
+    /// Opens what was found. If the members disagree on it though the caller holds the namespace
+    /// lock, a change was cut short: completes it on all members, and opens again.
     fn open_found_locked(
         &self,
         path: ProgramPath<'_>,
@@ -215,8 +219,9 @@ impl Namespace {
             result => return final_result(result).map(Some),
         }
         may_change?;
-        // The replay has completed changes that were cut short before anybody comes here. So where members still differ, somebody has
-        // changed names by hand, and the other members prove who is right.
+        // The replay has completed changes that were cut short before anybody comes here. So where
+        // members still differ, somebody has changed names by hand, and the other members prove who
+        // is right.
         if self.arbitrate_locked(&found.path)? {
             return Err(AGAIN);
         }
@@ -225,8 +230,8 @@ impl Namespace {
     }
 
     /// Opens what is there. Looks again as long as a witness contradicts the lowest member: each
-    /// contradiction is settled before the next look, at worst by taking a member out. If `makes`, the caller goes on with the namespace
-    /// lock held if there is nothing.
+    /// contradiction is settled before the next look, at worst by taking a member out. If `makes`,
+    /// the caller goes on with the namespace lock held if there is nothing.
     fn open_existing(&self, path: ProgramPath<'_>, flags: OFlags, makes: bool) -> core::result::Result<Reached<Opened>, Trouble> {
         let (epochs, found, stat, twin) = loop {
             let (epochs, names_epoch) = (self.epochs(), self.array().runtime().names_epoch());
@@ -250,7 +255,8 @@ impl Namespace {
             }
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             let twin = if is_directory { self.twin_of_found(&found, names_epoch) } else { None };
-            // Where a directory is that lies on a member which went out meanwhile its twin alone would tell.
+            // Where a directory is that lies on a member which went out meanwhile its twin alone
+            // would tell.
             if !is_directory || twin.is_some() || self.array().in_use().contains(found.slot) {
                 break (epochs, found, stat, twin);
             }
@@ -281,8 +287,8 @@ impl Namespace {
     /// Opens the file behind the anchor `found` and, with O_TRUNC, truncates it.
     ///
     /// # Errors
-    /// `TXTBSY` for a program that runs, `ACCESS` if the file is to be truncated and may not be written,
-    /// and those of opening and truncating.
+    /// `TXTBSY` for a program that runs, `ACCESS` if the file is to be truncated and may not be
+    /// written, and those of opening and truncating.
     fn file_of(
         &self,
         found: &Found,
@@ -296,8 +302,8 @@ impl Namespace {
             crate::text::refuse_busy(&found.fd, stat.st_mode)?;
         }
         if truncates && flags & OFlags::RWMODE == OFlags::RDONLY {
-            // The kernel opened the anchor for reading only. Opening the backing files would not find out that
-            // the right to write is missing, if the process has them open already.
+            // The kernel opened the anchor for reading only. Opening the backing files would not
+            // find out that the right to write is missing, if the process has them open already.
             let link = crate::descriptor::link(found.fd.as_raw_fd());
             accessat(CWD, link.as_slice(), FileAccess::WRITE_OK, AtFlags::EACCESS)?;
         }
@@ -310,9 +316,9 @@ impl Namespace {
         Ok(file)
     }
 
-    /// The file of an anchor. The attribute is remembered from an earlier open of an anchor with the same
-    /// device and inode (`anchor_id`), or read from the anchor. `epochs` is None while what is remembered
-    /// cannot be used.
+    /// The file of an anchor. The attribute is remembered from an earlier open of an anchor with
+    /// the same device and inode (`anchor_id`), or read from the anchor. `epochs` is None while
+    /// what is remembered cannot be used.
     fn file_behind(
         &self,
         found: &Found,
@@ -323,7 +329,8 @@ impl Namespace {
         let known = epochs.and_then(|epochs| self.remembered_attribute(anchor_id, epochs));
         if let Some(attribute) = known {
             match self.attach_checked(&found.path, attribute, for_writing, epochs) {
-                // The remembered file was removed, and its inode on the member is another file's now.
+                // The remembered file was removed, and its inode on the member is another file's
+                // now.
                 Err(Trouble::Changed) => {}
                 result => return result,
             }
@@ -335,10 +342,10 @@ impl Namespace {
         self.attach_checked(&found.path, attribute, for_writing, epochs)
     }
 
-    /// Does what [`Self::attach`] does for the file that the lowest member has at `path`. To open the backing files shows that
-    /// the others have it there, too. Where this process has the file open already, nothing is opened, and the witnesses are
-    /// asked instead, once for each name and state of the tree: somebody may have exchanged files of the lowest member by
-    /// hand.
+    /// Does what [`Self::attach`] does for the file that the lowest member has at `path`. To open
+    /// the backing files shows that the others have it there, too. Where this process has the file
+    /// open already, nothing is opened, and the witnesses are asked instead, once for each name and
+    /// state of the tree: somebody may have exchanged files of the lowest member by hand.
     fn attach_checked(
         &self,
         path: &[u8],
@@ -360,8 +367,8 @@ impl Namespace {
         Ok(file)
     }
 
-    /// Tells whether no witness has another file of the array at a logical path. A witness that has no such name, or does not let this
-    /// process see it, says nothing of whose the name is.
+    /// Tells whether no witness has another file of the array at a logical path. A witness that has
+    /// no such name, or does not let this process see it, says nothing of whose the name is.
     ///
     /// # Errors
     /// If this process has no descriptor or memory left to look.
@@ -378,12 +385,13 @@ impl Namespace {
         Ok(true)
     }
 
-    /// Whether a file may be kept open after its last close: if everybody who may attach to the array may
-    /// also truncate it, since who removes a kept file truncates it; and if it is not executable, since
-    /// nothing can be executed that is open for writing.
+    /// Whether a file may be kept open after its last close: if everybody who may attach to the
+    /// array may also truncate it, since who removes a kept file truncates it; and if it is not
+    /// executable, since nothing can be executed that is open for writing.
     ///
-    /// The kernel asks a user for the right of one class only: the file's owner, its group or others. Where
-    /// it is not known to which class somebody belongs, all that are possible must have the right.
+    /// The kernel asks a user for the right of one class only: the file's owner, its group or
+    /// others. Where it is not known to which class somebody belongs, all that are possible must
+    /// have the right.
     fn may_be_truncated_by_all(&self, stat: &Stat) -> bool {
         const OWNER: u32 = 0o200;
         const GROUP: u32 = 0o020;
@@ -399,8 +407,8 @@ impl Namespace {
         stat.st_mode & crate::text::EXECUTE == 0 && stat.st_mode & needed == needed
     }
 
-    /// The file of `attribute`. If this process does not have it open, opens its backing files at the
-    /// logical path `path`, which begins with a slash.
+    /// The file of `attribute`. If this process does not have it open, opens its backing files at
+    /// the logical path `path`, which begins with a slash.
     pub(crate) fn attach(&self, path: &[u8], attribute: Attribute, for_writing: bool) -> core::result::Result<FileRef, Trouble> {
         self.attach_noting(path, attribute, for_writing, &Cell::new(false))
     }
@@ -426,16 +434,16 @@ impl Namespace {
                 }
                 Ok(file)
             }
-            // `files.open` gives IO if the inode table has no such file (any more). A real IO error gets here
-            // too; the caller's look with the lock held reports it.
+            // `files.open` gives IO if the inode table has no such file (any more). A real IO error
+            // gets here too; the caller's look with the lock held reports it.
             Err(error) if changed.get() || error == OsError::IO => Err(Trouble::Changed),
             Err(error) => Err(Trouble::Os(error)),
         }
     }
 
-    /// Opens the backing files on all members in use. Sets `changed` if a member has something else at
-    /// `path`; sets `had_locks` if a backing file was open before exec, because the process may then have
-    /// locks of fcntl(2) on it.
+    /// Opens the backing files on all members in use. Sets `changed` if a member has something else
+    /// at `path`; sets `had_locks` if a backing file was open before exec, because the process may
+    /// then have locks of fcntl(2) on it.
     fn open_backing(
         &self,
         path: &[u8],
@@ -476,8 +484,8 @@ impl Namespace {
         Ok((fds, access))
     }
 
-    /// The descriptor of a backing file that the program before exec had open, if it is open for reading
-    /// and writing and is of `attribute`. Another descriptor of this file is closed.
+    /// The descriptor of a backing file that the program before exec had open, if it is open for
+    /// reading and writing and is of `attribute`. Another descriptor of this file is closed.
     fn taken_over(&self, slot: Slot, root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Option<OwnedFd> {
         let identify = || {
             let stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -488,7 +496,8 @@ impl Namespace {
         (writes && self.attribute_on(slot, &fd) == Ok(Some(attribute))).then_some(fd)
     }
 
-    /// Opens the backing files of `file` a second time, for reading and writing, through their magic links.
+    /// Opens the backing files of `file` a second time, for reading and writing, through their
+    /// magic links.
     pub(crate) fn backing_again(&self, file: &FileRef) -> Result<(BackingFds, Access)> {
         let mut fds: BackingFds = Vec::new();
         fds.resize_with(self.array().members().len(), || None);
@@ -505,8 +514,8 @@ impl Namespace {
     }
 }
 
-/// Opens one backing file for reading and writing. If that is refused and `for_writing` is false, opens
-/// it for reading.
+/// Opens one backing file for reading and writing. If that is refused and `for_writing` is false,
+/// opens it for reading.
 fn open_one(root: &OwnedFd, relative: &[u8], for_writing: bool) -> Result<(OwnedFd, Access)> {
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
     match open_below(root, relative, flags | OFlags::RDWR, Mode::empty()) {

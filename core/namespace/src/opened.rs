@@ -76,7 +76,8 @@ impl Namespace {
         }
     }
 
-    /// truncate(2). Nothing of it is opened and closed, which would take the program's locks on it away (fcntl(2)).
+    /// truncate(2). Nothing of it is opened and closed, which would take the program's locks on it
+    /// away (fcntl(2)).
     pub fn truncate_open(&self, fd: BorrowedFd<'_>, node: &Node, bytes: u64) -> Result<()> {
         let stat = fstat(crate::stat::current(fd, node))?;
         match FileType::from_raw_mode(stat.st_mode) {
@@ -91,7 +92,8 @@ impl Namespace {
             crate::text::refuse_busy(backing, stat.st_mode)?;
         }
         file.truncate(bytes)?;
-        // Members' files need not change with the size. The program has no descriptor by which those who watch could be told.
+        // Members' files need not change with the size. The program has no descriptor by which
+        // those who watch could be told.
         if let Some(backing) = lowest.filter(|_| file.may_be_watched()) {
             file.tell_modified(backing);
         }

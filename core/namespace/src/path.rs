@@ -19,10 +19,12 @@ use units::Slot;
 #[derive(Clone, Copy)]
 pub struct ProgramPath<'a> {
     text: &'a [u8],
-    /// The length of the text's first part, in which no symlink is to be followed, without the slash behind it.
+    /// The length of the text's first part, in which no symlink is to be followed, without the
+    /// slash behind it.
     known_bytes: usize,
     start: Option<Start<'a>>,
-    /// The error that every call with this path answers, if the path may lead nowhere ([`Self::refused`]).
+    /// The error that every call with this path answers, if the path may lead nowhere
+    /// ([`Self::refused`]).
     refusal: Option<OsError>,
 }
 
@@ -30,21 +32,26 @@ pub struct ProgramPath<'a> {
 #[derive(Clone, Copy)]
 struct Start<'a> {
     directory: BorrowedFd<'a>,
-    /// The member that the directory lies on. It is None if the directory lies on what is a member no more.
+    /// The member that the directory lies on. It is None if the directory lies on what is a member
+    /// no more.
     slot: Option<Slot>,
-    /// What tells where the directory is when members are lost, with the descriptor that it is the twin of.
+    /// What tells where the directory is when members are lost, with the descriptor that it is the
+    /// twin of.
     twin: Option<(BorrowedFd<'a>, &'a Twin)>,
 }
 
 impl<'a> ProgramPath<'a> {
-    /// A path that begins with an open directory of the array, or with the current directory (the descriptor `AT_FDCWD`). `text` is the whole: `known_bytes` of it are the
-    /// directory's logical path, a slash follows, and then the path relative to the directory. `slot` is the member that the directory lies on ([`Namespace::placed`]).
+    /// A path that begins with an open directory of the array, or with the current directory (the
+    /// descriptor `AT_FDCWD`). `text` is the whole: `known_bytes` of it are the directory's logical
+    /// path, a slash follows, and then the path relative to the directory. `slot` is the member
+    /// that the directory lies on ([`Namespace::placed`]).
     #[must_use]
     pub const fn relative(directory: BorrowedFd<'a>, slot: Option<Slot>, text: &'a [u8], known_bytes: usize) -> Self {
         Self { text, known_bytes, start: Some(Start { directory, slot, twin: None }), refusal: None }
     }
 
-    /// This path, which starts at an open directory that has a twin. `first` is the descriptor that the twin was opened for.
+    /// This path, which starts at an open directory that has a twin. `first` is the descriptor that
+    /// the twin was opened for.
     #[must_use]
     pub fn with_twin(self, first: BorrowedFd<'a>, twin: &'a Twin) -> Self {
         Self { start: self.start.map(|start| Start { twin: Some((first, twin)), ..start }), ..self }
@@ -56,8 +63,9 @@ impl<'a> ProgramPath<'a> {
         Self { text, known_bytes: text.len(), start: None, refusal: None }
     }
 
-    /// A path with which every call fails: it leads to the array through a directory of the host that the program may
-    /// not search (`ACCES`), or starts from a directory that lies deeper than the kernel tells (`NAMETOOLONG`).
+    /// A path with which every call fails: it leads to the array through a directory of the host
+    /// that the program may not search (`ACCES`), or starts from a directory that lies deeper than
+    /// the kernel tells (`NAMETOOLONG`).
     #[must_use]
     pub const fn refused(error: OsError) -> Self {
         Self { text: b"", known_bytes: 0, start: None, refusal: Some(error) }
@@ -108,7 +116,8 @@ impl<'a> ProgramPath<'a> {
         start(self) == start(other)
     }
 
-    /// The directory on a member that the path starts from, and the path relative to that: a dot if it is the directory itself.
+    /// The directory on a member that the path starts from, and the path relative to that: a dot if
+    /// it is the directory itself.
     pub(crate) fn on(&self, slot: Slot) -> Option<(BorrowedFd<'a>, &'a [u8])> {
         let start = self.start.filter(|start| start.slot == Some(slot))?;
         let rest = &self.text[self.known_bytes + 1..];
@@ -120,7 +129,8 @@ impl<'a> ProgramPath<'a> {
         Self { text: &self.text[..bytes], ..*self }
     }
 
-    /// A path with another text that starts from the same open directory, if that text lies below the directory, too; otherwise one that starts at the root.
+    /// A path with another text that starts from the same open directory, if that text lies below
+    /// the directory, too; otherwise one that starts at the root.
     pub(crate) fn leading_to<'b>(&self, text: &'b [u8]) -> ProgramPath<'b>
     where
         'a: 'b,
@@ -159,8 +169,9 @@ struct Renewed<'a> {
 }
 
 impl Namespace {
-    /// Runs `act` with the path as it is called now: the open directory that it starts from may have been renamed since it was asked for. With the namespace lock held no
-    /// program renames it again before `act` is done.
+    /// Runs `act` with the path as it is called now: the open directory that it starts from may
+    /// have been renamed since it was asked for. With the namespace lock held no program renames it
+    /// again before `act` is done.
     ///
     /// # Errors
     /// `NOENT` for a directory that is not in the array any more, and those of `act`.

@@ -34,7 +34,8 @@ use units::{MemberSet, Slot};
 /// How the names of files set aside begin, within `.cxlraid`; the inode number follows.
 pub(crate) const ASIDE: &[u8] = b"aside-";
 const XATTR_BYTES_MAX: usize = 65536;
-/// Values of [`Namespace::mends`]: a mend runs; a mend runs while a member is away that is not on record.
+/// Values of [`Namespace::mends`]: a mend runs; a mend runs while a member is away that is not on
+/// record.
 const MENDS: u32 = 1;
 const MENDS_UNRECORDED: u32 = 2;
 
@@ -71,10 +72,12 @@ pub(crate) const fn key(attribute: Attribute) -> (u64, u64) {
 }
 
 impl Namespace {
-    /// Runs `act` with the namespace lock held, after making good what another process left unfinished when it died.
+    /// Runs `act` with the namespace lock held, after making good what another process left
+    /// unfinished when it died.
     ///
-    /// `act` is told the error if that failed, most likely because this process may not see or change enough of the tree: another one will
-    /// do it. Until then names may be looked up, but nothing may be changed: with one more change in the log nobody would know that the one
+    /// `act` is told the error if that failed, most likely because this process may not see or
+    /// change enough of the tree: another one will do it. Until then names may be looked up, but
+    /// nothing may be changed: with one more change in the log nobody would know that the one
     /// before it is half made.
     pub(crate) fn locked<T>(&self, act: impl FnOnce(Result<()>) -> Result<T>) -> Result<T> {
         self.locked_for(Purpose::Change, act)
@@ -89,12 +92,14 @@ impl Namespace {
                     Acquired::Inherited if self.is_sandboxed.load(Ordering::Relaxed) => Err(OsError::ACCESS),
                     Acquired::Inherited => match self.restructuring(|| self.replay(purpose)) {
                         Ok(()) => {
-                            // A link that a file was given in `.cxlraid` for its last name, which did not go then.
+                            // A link that a file was given in `.cxlraid` for its last name, which
+                            // did not go then.
                             self.files().clear_orphans();
                             runtime.names_are_whole();
                             Ok(())
                         }
-                        // All members that are here have the names as they were before the last change.
+                        // All members that are here have the names as they were before the last
+                        // change.
                         Err(UNDECIDED) => {
                             runtime.names_wait_for_member();
                             Ok(())
@@ -108,22 +113,25 @@ impl Namespace {
         })
     }
 
-    /// Runs a mend, which gives members names again that others prove, and nothing else. What the names stand for stays as it is. So
-    /// a member that is away, and not on record, has missed nothing: it does not become stale by a mend. The namespace lock is held.
+    /// Runs a mend, which gives members names again that others prove, and nothing else. What the
+    /// names stand for stays as it is. So a member that is away, and not on record, has missed
+    /// nothing: it does not become stale by a mend. The namespace lock is held.
     pub(crate) fn mending<T>(&self, mend: impl FnOnce() -> Result<T>) -> Result<T> {
         let is_away = !self.array().runtime().out_unrecorded().is_empty();
         if !is_away {
             self.array().before_change()?;
         }
-        // A mend may need another one: what holds for the outer one holds again after the inner one.
+        // A mend may need another one: what holds for the outer one holds again after the inner
+        // one.
         let outer = self.mends.swap(if is_away { MENDS_UNRECORDED } else { MENDS }, Ordering::Relaxed);
         let result = self.restructuring(mend);
         self.mends.store(outer, Ordering::Relaxed);
         result
     }
 
-    /// Called before anything is changed that a mend may change, too: puts on record what is to be ([`array::Array::before_change`]), but not within a
-    /// mend ([`Self::mending`]). The namespace lock is held.
+    /// Called before anything is changed that a mend may change, too: puts on record what is to be
+    /// ([`array::Array::before_change`]), but not within a mend ([`Self::mending`]). The namespace
+    /// lock is held.
     pub(crate) fn before_change(&self) -> Result<()> {
         if self.mends.load(Ordering::Relaxed) == MENDS_UNRECORDED { Ok(()) } else { self.array().before_change() }
     }
@@ -133,8 +141,9 @@ impl Namespace {
         self.mends.load(Ordering::Relaxed) != 0
     }
 
-    /// Makes the names on all members in use the first's, by comparing all of them. After deaths and crashes the log does that
-    /// by itself, and this only if the log is damaged. Returns how many members are in use then: one that lacks bytes of a file goes out.
+    /// Makes the names on all members in use the first's, by comparing all of them. After deaths
+    /// and crashes the log does that by itself, and this only if the log is damaged. Returns how
+    /// many members are in use then: one that lacks bytes of a file goes out.
     pub fn recover(&self) -> Result<usize> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|_| {
@@ -172,7 +181,8 @@ impl Namespace {
                 // Also what is read-only for this process alone: a start is not refused for it.
                 Err(error) if is_dead_to_changes(error) => self.array().do_without(slot, error)?,
                 Err(error) => self.take_out_full(MemberSet::EMPTY.with(slot), error)?,
-                // A user who changes names of his while this runs must not keep everybody from the array; what differs then is met again by who uses it.
+                // A user who changes names of his while this runs must not keep everybody from the
+                // array; what differs then is met again by who uses it.
                 Ok(_is_whole) => {}
             }
         }
@@ -199,8 +209,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes one member's names those of `reference`. Returns whether all are: a user without rights to the array may change names of his meanwhile, and what he moves away by hand on
-    /// `reference` alone stays where it is on this member. So do the names in `kept`, and the directories on the way to them.
+    /// Makes one member's names those of `reference`. Returns whether all are: a user without
+    /// rights to the array may change names of his meanwhile, and what he moves away by hand on
+    /// `reference` alone stays where it is on this member. So do the names in `kept`, and the
+    /// directories on the way to them.
     ///
     /// # Errors
     /// `IO` if the member lacks bytes of a file that the first has.
@@ -239,7 +251,8 @@ impl Namespace {
     /// Removes what one member has at a path and the first has not.
     ///
     /// # Errors
-    /// `NOTEMPTY` for a file in foreign hands that has no other name on this member, and no log says that it was removed, and for a directory with such a file in it.
+    /// `NOTEMPTY` for a file in foreign hands that has no other name on this member, and no log
+    /// says that it was removed, and for a directory with such a file in it.
     fn clear_from(&self, slot: Slot, path: &[u8], item: &Item, is_name_wanted: bool) -> Result<()> {
         let at = match Located::below(self.root(slot)?.as_fd(), &path[1..]) {
             // It went with its directory.
@@ -258,7 +271,8 @@ impl Namespace {
         self.clear(slot, &at)
     }
 
-    /// Passes a result on, but for an error that says that names are others than before where a user may have changed them: then `is_whole` says so.
+    /// Passes a result on, but for an error that says that names are others than before where a
+    /// user may have changed them: then `is_whole` says so.
     fn unless_changed(&self, path: &[u8], result: Result<()>, is_whole: &Cell<bool>) -> Result<()> {
         match result {
             Err(error) if is_divergence(error) && self.is_in_foreign_hands(path) => {
@@ -300,7 +314,8 @@ impl Namespace {
         Ok(places)
     }
 
-    /// Makes a name that is missing. Returns whether it is there now: a file of which too much is lost stays away.
+    /// Makes a name that is missing. Returns whether it is there now: a file of which too much is
+    /// lost stays away.
     pub(crate) fn put(&self, slot: Slot, path: &[u8], item: &Item, places: &mut Places) -> Result<bool> {
         let (root, relative) = (self.root(slot)?, &path[1..]);
         let mode = Mode::from_raw_mode(item.stat.st_mode & 0o7777);
@@ -316,11 +331,13 @@ impl Namespace {
                     return Ok(true);
                 }
                 if !self.can_be_empty(slot, attribute)? {
-                    // Its owner may have removed it on this member while a program has it open, which needs no name. The member works as well as before.
+                    // Its owner may have removed it on this member while a program has it open,
+                    // which needs no name. The member works as well as before.
                     if self.is_in_foreign_hands(path) {
                         return Ok(false);
                     }
-                    // A member that can be spared goes out; otherwise the bytes are lost, and who opens this file gets EIO.
+                    // A member that can be spared goes out; otherwise the bytes are lost, and who
+                    // opens this file gets EIO.
                     let out = self.array().runtime().out().union(MemberSet::EMPTY.with(slot));
                     return if self.array().geometry().survives(out) { Err(OsError::IO) } else { Ok(false) };
                 }
@@ -332,20 +349,23 @@ impl Namespace {
         Ok(true)
     }
 
-    /// Whether nothing is lost if a member that lacks a file gets an empty one. What it held is computed from the others when the file is
-    /// opened, if it held anything and anybody is going to ask.
+    /// Whether nothing is lost if a member that lacks a file gets an empty one. What it held is
+    /// computed from the others when the file is opened, if it held anything and anybody is going
+    /// to ask.
     fn can_be_empty(&self, slot: Slot, file: Attribute) -> Result<bool> {
         if !matches!(self.files().state_of(file), Some(InodeState::Used | InodeState::Orphan)) {
             return Ok(true);
         }
         if !self.array().in_use().contains(slot) {
-            // It is made anew: of all files it is noted that it has lost their bytes, before it comes into use.
+            // It is made anew: of all files it is noted that it has lost their bytes, before it
+            // comes into use.
             return Ok(true);
         }
         Ok(self.files().size_on_members(file)? == 0 || self.files().note_lost(file, slot) || self.never_had(slot, file)?)
     }
 
-    /// Gives a name the owner, mode and extended attributes of `item`, which is at `there` on `reference`.
+    /// Gives a name the owner, mode and extended attributes of `item`, which is at `there` on
+    /// `reference`.
     pub(crate) fn equalise_with(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8], item: &Item) -> Result<()> {
         if item.kind == FileType::RegularFile && item.attribute.is_none() {
             return Ok(());
@@ -363,7 +383,8 @@ impl Namespace {
         }
         self.equalise_xattrs(&Located::below(self.root(reference)?.as_fd(), &there[1..])?, &at)?;
         let mode = item.stat.st_mode & 0o7777;
-        // The kernel takes set-ID bits away as it changes owners, and a set-group-ID bit as it gives a file an access control list.
+        // The kernel takes set-ID bits away as it changes owners, and a set-group-ID bit as it
+        // gives a file an access control list.
         if at.stat()?.st_mode & 0o7777 != mode {
             self.before_change()?;
             at.chmod(Mode::from_raw_mode(mode))?;
@@ -374,7 +395,8 @@ impl Namespace {
     fn equalise_xattrs(&self, reference: &Located<'_>, own: &Located<'_>) -> Result<()> {
         let (from, to) = (reference.path(), own.path());
         let (wanted, present) = (xattrs(&from)?, xattrs(&to)?);
-        // Few processes may change a file's capabilities. Where this one may not, a scrub tells the difference.
+        // Few processes may change a file's capabilities. Where this one may not, a scrub tells the
+        // difference.
         let is_refused =
             |name: &[u8], error| name == CAPABILITIES.to_bytes() && matches!(error, OsError::PERM | OsError::OPNOTSUPP);
         let allowed = |name: &[u8], result: Result<()>| match result {
@@ -443,7 +465,8 @@ fn aside(root: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     Ok(names.iter().filter(|name| name.starts_with(ASIDE)).map(|name| join(directory, name)).collect())
 }
 
-/// The extended attributes that are the same on all members: those that programs see, and a file's capabilities. Other labels (security.*) are each file system's own affair.
+/// The extended attributes that are the same on all members: those that programs see, and a file's
+/// capabilities. Other labels (security.*) are each file system's own affair.
 pub(crate) fn xattrs(host: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = alloc::vec![0; XATTR_BYTES_MAX];
     let bytes = match llistxattr(host, list.as_mut_slice()) {

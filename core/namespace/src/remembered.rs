@@ -76,7 +76,8 @@ impl Namespace {
         Some(Epochs { names: runtime.names_epoch()?, members: runtime.epoch() })
     }
 
-    /// The directory of a path in the array that is written in the plainest way: its text, if it needs no normalising.
+    /// The directory of a path in the array that is written in the plainest way: its text, if it
+    /// needs no normalising.
     pub(crate) fn plain_parent<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let cut = path.iter().rposition(|&byte| byte == b'/').filter(|_| is_normal(path))?;
         Some(&path[..cut]).filter(|parent| self.owns(parent))
@@ -88,7 +89,8 @@ impl Namespace {
         self.remembered.directories[hash as usize % DIRECTORY_COUNT].load(Ordering::Relaxed) == token(&[hash], epochs)
     }
 
-    /// Notes that a directory was reached without symlinks, by a look that began when `epochs` were present.
+    /// Notes that a directory was reached without symlinks, by a look that began when `epochs` were
+    /// present.
     pub(crate) fn remember_directory(&self, directory: &[u8], epochs: Epochs) {
         let hash = hash(directory);
         self.remembered.directories[hash as usize % DIRECTORY_COUNT].store(token(&[hash], epochs), Ordering::Relaxed);
@@ -121,7 +123,8 @@ impl Namespace {
         }
     }
 
-    /// Returns where a file lies, if that was noted and no name can have changed since. The namespace lock is held.
+    /// Returns where a file lies, if that was noted and no name can have changed since. The
+    /// namespace lock is held.
     pub(crate) fn remembered_place(&self, file: Attribute) -> Option<Vec<u8>> {
         let (place, epochs) = (&self.remembered.place, self.epochs()?);
         let path_bytes = place.path_bytes.load(Ordering::Relaxed) as usize;

@@ -5,9 +5,9 @@
 //! later one: its file system's journal keeps their order. So the changes behind its position are
 //! done again one after the other, each only if it is not done yet. A file's attribute tells
 //! whether its change is done; of anything else its presence tells. On volatile members, which see
-//! deaths only, that is the last change alone, or none after an orderly end. A change that no member has kept is not invented: a
-//! new name that no member has was never made. Names are compared as a whole (`recover`) only if
-//! the log does not reach back far enough or is damaged.
+//! deaths only, that is the last change alone, or none after an orderly end. A change that no
+//! member has kept is not invented: a new name that no member has was never made. Names are
+//! compared as a whole (`recover`) only if the log does not reach back far enough or is damaged.
 //!
 //! The namespace lock is held. A process that dies in here leaves what the next one can do again. A
 //! member's position follows each change that is done again on it, so that a crash in here leaves
@@ -33,9 +33,10 @@ use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags
 use sys::{AsFd, OsError, Result};
 use units::{MemberSet, Slot};
 
-/// The error that means, within this crate, that the last change of names, or the making of a file, waits: no member that is here has made it, and one
-/// that is away, and not on record, may have made it. When that member is back it shows. The first change puts the member on
-/// record, and takes what waits for what nobody has made.
+/// The error that means, within this crate, that the last change of names, or the making of a file,
+/// waits: no member that is here has made it, and one that is away, and not on record, may have
+/// made it. When that member is back it shows. The first change puts the member on record, and
+/// takes what waits for what nobody has made.
 pub(crate) const UNDECIDED: OsError = OsError::NOTRECOVERABLE;
 
 /// What the namespace lock is taken for.
@@ -50,26 +51,31 @@ pub(crate) enum Purpose {
 impl Namespace {
     /// Brings every member to the end of the log.
     ///
-    /// A member that is away is put on record only if another one must be changed, or if only it may have made the last change: where all have made
-    /// that, as after a start of the machine in order, it comes back as it is. With `Purpose::Look` nobody is put on record because only it may have
-    /// made the last change.
+    /// A member that is away is put on record only if another one must be changed, or if only it
+    /// may have made the last change: where all have made that, as after a start of the machine in
+    /// order, it comes back as it is. With `Purpose::Look` nobody is put on record because only it
+    /// may have made the last change.
     ///
     /// # Errors
-    /// [`UNDECIDED`] with `Purpose::Look` if only a member that is away, and not on record, may have made the last change.
+    /// [`UNDECIDED`] with `Purpose::Look` if only a member that is away, and not on record, may
+    /// have made the last change.
     pub(crate) fn replay(&self, purpose: Purpose) -> Result<()> {
         while !self.without_failing(|| self.replay_once(purpose))? {}
-        // Who died after a change of a mode on the members has not told those that have the file open.
+        // Who died after a change of a mode on the members has not told those that have the file
+        // open.
         self.files().note_privileges_of_any();
         Ok(())
     }
 
-    /// Returns whether it came to the end. Otherwise it is to begin anew: a change was undone, or a member is out.
+    /// Returns whether it came to the end. Otherwise it is to begin anew: a change was undone, or a
+    /// member is out.
     fn replay_once(&self, purpose: Purpose) -> Result<bool> {
         let log = self.log()?;
         let records = log.read(self.array().in_use());
         let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
-        // An orderly end of a use finds that every member has made every change, so after it no change is looked at again. Otherwise a
-        // user who may not see the file changed last would be refused.
+        // An orderly end of a use finds that every member has made every change, so after it no
+        // change is looked at again. Otherwise a user who may not see the file changed last would
+        // be refused.
         let doubted = u64::from(!self.array().runtime().is_as_it_ended());
         let positions: Vec<(Slot, Option<u64>)> = self
             .array()
@@ -92,7 +98,8 @@ impl Namespace {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(UNDECIDED) => return Err(UNDECIDED),
-            // A process that has no descriptor or memory left cannot look, so it does not judge: that is left to the next.
+            // A process that has no descriptor or memory left cannot look, so it does not judge:
+            // that is left to the next.
             Err(error) if is_shortage(error) => return Err(error),
             // If it is the reference that is full, the others would lose what it has no room for.
             Err(error) if is_full(error) => return Err(error),
@@ -103,7 +110,8 @@ impl Namespace {
         self.continue_log(log, &records, newest.max(furthest));
         let last = records.last_key_value().and_then(|(_, found)| found_record(found));
         if lowest < newest && last.is_some_and(|record| record.leaves_no_trace()) {
-            // Names were compared as a whole, and who is away is on record. The next start has nothing to compare.
+            // Names were compared as a whole, and who is away is on record. The next start has
+            // nothing to compare.
             self.end_exchange()?;
         }
         Ok(true)
@@ -133,7 +141,8 @@ impl Namespace {
                 if self.waits_for_member(purpose) {
                     return Err(UNDECIDED);
                 }
-                // From now on nobody does it: a member that is away and has made it must not come back as it is.
+                // From now on nobody does it: a member that is away and has made it must not come
+                // back as it is.
                 self.array().before_change()?;
                 log.store(self.array().in_use(), offset, &NameRecord { void: true, ..record });
                 continue;
@@ -157,7 +166,8 @@ impl Namespace {
                 return Ok(false);
             }
             self.settle(&record)?;
-            // Should this be cut short, a member has come as far as it says, or one change further: nothing is mistaken for a later thing of the same name.
+            // Should this be cut short, a member has come as far as it says, or one change further:
+            // nothing is mistaken for a later thing of the same name.
             can_advance &= self.is_brought(&record, behind);
             for slot in behind.iter().filter(|_| can_advance) {
                 self.set_position(log, slot, sequence);
@@ -170,12 +180,14 @@ impl Namespace {
         Ok(true)
     }
 
-    /// Whether what only a member that is away can tell is left undecided: for a look, while that member is not on record.
+    /// Whether what only a member that is away can tell is left undecided: for a look, while that
+    /// member is not on record.
     fn waits_for_member(&self, purpose: Purpose) -> bool {
         purpose == Purpose::Look && !self.array().runtime().out_unrecorded().is_empty()
     }
 
-    /// Whether these members have the file that a change has given a name, or it is gone since. If not, it is the end of the replay that sees to it.
+    /// Whether these members have the file that a change has given a name, or it is gone since. If
+    /// not, it is the end of the replay that sees to it.
     fn is_brought(&self, record: &NameRecord<'_>, members: MemberSet) -> bool {
         let name = if record.to.is_empty() { record.path } else { record.to };
         let gives = matches!(record.kind, NameKind::Make | NameKind::Link | NameKind::Rename) && !record.exchange;
@@ -184,8 +196,9 @@ impl Namespace {
         members.iter().all(|slot| self.lacks(slot, name, Some(file)) == Ok(false))
     }
 
-    /// What was made or changed before its directory was renamed, the furthest member has only behind the renaming: there the others get it.
-    /// Returns whether all have it: a member without room is out.
+    /// What was made or changed before its directory was renamed, the furthest member has only
+    /// behind the renaming: there the others get it. Returns whether all have it: a member without
+    /// room is out.
     fn follow_renamed(&self, lowest: u64, records: &Records, reference: Slot) -> Result<bool> {
         let window: Vec<_> = records.range(lowest + 1..).filter_map(|(_, found)| found_record(found)).collect();
         for (index, record) in window.iter().enumerate() {
@@ -195,7 +208,8 @@ impl Namespace {
                 for slot in self.array().in_use().without(reference).iter() {
                     let own = self.item_or_none(slot, &path)?;
                     if own.as_ref().is_some_and(|own| self.has_lost(record, &item, own, &window[index + 1..])) {
-                        // Who uses the name finds out which member that is, and what the others have stays.
+                        // Who uses the name finds out which member that is, and what the others
+                        // have stays.
                         continue;
                     }
                     let result = if own.is_none_or(|own| !own.is_like(&item)) {
@@ -213,8 +227,10 @@ impl Namespace {
         Ok(true)
     }
 
-    /// Whether the reference has something else at a name than the file that a change gave that name, which another member has there as `own`, and which was not removed since: somebody has put it there by hand, and
-    /// no change of the log. So it is with a file of the array of which none of the `later` changes says that it has this name.
+    /// Whether the reference has something else at a name than the file that a change gave that
+    /// name, which another member has there as `own`, and which was not removed since: somebody has
+    /// put it there by hand, and no change of the log. So it is with a file of the array of which
+    /// none of the `later` changes says that it has this name.
     fn has_lost(&self, record: &NameRecord<'_>, item: &Item, own: &Item, later: &[NameRecord<'_>]) -> bool {
         let Some(file) = record.file.filter(|&file| own.attribute == Some(file)) else { return false };
         let is_given = |file| later.iter().any(|record| record.file == Some(file) || record.replaced == Some(file));
@@ -230,7 +246,8 @@ impl Namespace {
             return Ok(());
         }
         let make = || {
-            // A directory with files of the array in it is left: then names are compared as a whole, which sets those files aside first.
+            // A directory with files of the array in it is left: then names are compared as a
+            // whole, which sets those files aside first.
             self.clear(slot, &Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;
             if self.put(slot, path, item, &mut Places::new())? {
                 self.equalise_with(reference, there, slot, path, item)
@@ -238,7 +255,8 @@ impl Namespace {
                 Ok(())
             }
         };
-        // A member that is away looks at the log when it is back: if it has not made the change either, it is given the name as well.
+        // A member that is away looks at the log when it is back: if it has not made the change
+        // either, it is given the name as well.
         if self.is_proven(item) {
             return self.mending(make);
         }
@@ -246,8 +264,9 @@ impl Namespace {
         make()
     }
 
-    /// Whether a member that lacks a file has lost nothing with it: its file system had not made durable that the file was made. Then nobody has synchronised the file
-    /// since, and a store that is durable by itself (MAP_SYNC) would have made the file so.
+    /// Whether a member that lacks a file has lost nothing with it: its file system had not made
+    /// durable that the file was made. Then nobody has synchronised the file since, and a store
+    /// that is durable by itself (MAP_SYNC) would have made the file so.
     pub(crate) fn never_had(&self, slot: Slot, file: Attribute) -> Result<bool> {
         let log = self.log()?;
         let Some(position) = self.position(log, slot).filter(|_| self.is_durable(slot)) else { return Ok(false) };
@@ -284,8 +303,8 @@ impl Namespace {
         })
     }
 
-    /// Whether the last change got as far as one member. If not, that member may have refused it; and what it refused to the program that
-    /// asked, nobody else does in its name.
+    /// Whether the last change got as far as one member. If not, that member may have refused it;
+    /// and what it refused to the program that asked, nobody else does in its name.
     fn is_decided(&self, record: &NameRecord<'_>) -> Result<bool> {
         let freed = |file| self.files().state_of(file) != Some(InodeState::Used);
         // A new name is only given to members that lack what another one has.
@@ -300,7 +319,8 @@ impl Namespace {
         Ok(false)
     }
 
-    /// Makes a change on one member unless it is made. `reference` is who came furthest, and has made the `later` ones besides.
+    /// Makes a change on one member unless it is made. `reference` is who came furthest, and has
+    /// made the `later` ones besides.
     fn redo(&self, slot: Slot, record: &NameRecord<'_>, reference: Slot, later: &Later<'_>) -> Result<()> {
         if self.is_behind_symlink(slot, record.path)? || self.is_behind_symlink(slot, record.to)? {
             return Ok(());
@@ -320,7 +340,8 @@ impl Namespace {
             // An earlier recovery may have died before what it brought had its attributes.
             return if slot == reference { Ok(()) } else { self.follow(reference, slot, name, later) };
         }
-        // Where others have the name, to give it to this member is a mend: a member that is away becomes stale only if it is more.
+        // Where others have the name, to give it to this member is a mend: a member that is away
+        // becomes stale only if it is more.
         if !matches!(record.kind, NameKind::Make | NameKind::Link) {
             self.array().before_change()?;
         }
@@ -329,7 +350,8 @@ impl Namespace {
                 (Some(item), Some(file)) if item.stat.st_size == 0 => {
                     self.array().before_change()?;
                     self.bind_at(slot, from, file)?;
-                    // An earlier recovery may have made it, and died before it gave it its mode and owner.
+                    // An earlier recovery may have made it, and died before it gave it its mode and
+                    // owner.
                     if slot == reference { Ok(()) } else { self.follow(reference, slot, record.path, later) }
                 }
                 _ => self.bring(slot, record.path, record.file, later),
@@ -348,14 +370,16 @@ impl Namespace {
         }
     }
 
-    /// Whether what has this name on a member may lose it: a file for which it is the last one goes only if the log says so. Otherwise the file is of
-    /// a later change, which an earlier recovery has made.
+    /// Whether what has this name on a member may lose it: a file for which it is the last one goes
+    /// only if the log says so. Otherwise the file is of a later change, which an earlier recovery
+    /// has made.
     fn may_go(&self, slot: Slot, path: &[u8], gone: Option<Attribute>) -> Result<bool> {
         let present = self.item_or_none(slot, path)?.filter(Item::is_file);
         Ok(present.is_none_or(|item| item.attribute.is_none() || item.attribute == gone || item.stat.st_nlink > 1))
     }
 
-    /// Gives what a name stands for on one member the attributes that it has on another, where `later` changes have moved it there.
+    /// Gives what a name stands for on one member the attributes that it has on another, where
+    /// `later` changes have moved it there.
     fn follow(&self, reference: Slot, slot: Slot, path: &[u8], later: &Later<'_>) -> Result<()> {
         let Some(own) = self.item_or_none(slot, path)? else { return Ok(()) };
         for there in later.places(path) {
@@ -389,7 +413,8 @@ impl Namespace {
         Ok(present.is_none_or(|item| file.is_some() && item.attribute != file))
     }
 
-    /// Whether what was a directory on the way to this name is a symlink now, of a later change: it may lead out of the array.
+    /// Whether what was a directory on the way to this name is a symlink now, of a later change: it
+    /// may lead out of the array.
     fn is_behind_symlink(&self, slot: Slot, path: &[u8]) -> Result<bool> {
         let Some(cut) = path.iter().rposition(|&byte| byte == b'/').filter(|&cut| cut > 0) else { return Ok(false) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -448,10 +473,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// Frees the records of new files whose names no member has kept. With a directory renamed meanwhile they may be elsewhere.
+    /// Frees the records of new files whose names no member has kept. With a directory renamed
+    /// meanwhile they may be elsewhere.
     ///
     /// # Errors
-    /// [`UNDECIDED`] with `Purpose::Look` if a member that is away, and not on record, may have kept such a name.
+    /// [`UNDECIDED`] with `Purpose::Look` if a member that is away, and not on record, may have
+    /// kept such a name.
     fn free_unmade(&self, lowest: u64, records: &Records, purpose: Purpose) -> Result<()> {
         let mut names: BTreeMap<(u64, u64), Vec<&[u8]>> = BTreeMap::new();
         let mut made: Vec<Attribute> = Vec::new();
@@ -479,7 +506,8 @@ impl Namespace {
             let kept = self.array().in_use().iter().any(|slot| known.iter().any(|path| is_at(slot, path)));
             if !kept && self.files().state_of(file) == Some(InodeState::Used) {
                 if self.waits_for_member(purpose) {
-                    // No position has come to this change (`is_brought`), so the next replay comes back to it.
+                    // No position has come to this change (`is_brought`), so the next replay comes
+                    // back to it.
                     return Err(UNDECIDED);
                 }
                 self.array().before_change()?;
@@ -498,7 +526,8 @@ struct Later<'a> {
 }
 
 impl Later<'_> {
-    /// Where members may have what was at `path`: those that came furthest have made one more, or not.
+    /// Where members may have what was at `path`: those that came furthest have made one more, or
+    /// not.
     fn places(&self, path: &[u8]) -> [Vec<u8>; 3] {
         let behind = |last| renamed(path, &self.records[..self.records.partition_point(|record| record.sequence <= last)]);
         [behind(self.furthest), behind(self.furthest + 1), path.to_vec()]
@@ -518,8 +547,8 @@ fn renamed(path: &[u8], later: &[NameRecord<'_>]) -> Vec<u8> {
     path
 }
 
-/// What is in the way of a change, though all changes before it are made, is of a later one: an earlier recovery came further, and a second crash took the position that
-/// said so.
+/// What is in the way of a change, though all changes before it are made, is of a later one: an
+/// earlier recovery came further, and a second crash took the position that said so.
 fn later_if(result: Result<()>) -> Result<()> {
     match result {
         Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) => Ok(()),

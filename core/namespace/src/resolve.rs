@@ -1,9 +1,12 @@
 //! From a path of the program to a place: symlinks as the program means them.
 //!
-//! Most paths contain no symlink, and the kernel finds out in one call (openat2, RESOLVE_NO_SYMLINKS). If there is one, the components
-//! are walked here: a target that begins with `/` starts at the program's root, not at the member's, so it may lead out of the array, and back.
+//! Most paths contain no symlink, and the kernel finds out in one call (openat2,
+//! RESOLVE_NO_SYMLINKS). If there is one, the components are walked here: a target that begins with
+//! `/` starts at the program's root, not at the member's, so it may lead out of the array, and
+//! back.
 //!
-//! Outside the array the path is collected as it stands: symlinks of the host are the kernel's. `..` there is taken by text.
+//! Outside the array the path is collected as it stands: symlinks of the host are the kernel's.
+//! `..` there is taken by text.
 
 use crate::absent::identity;
 use crate::everywhere::On;
@@ -33,7 +36,8 @@ pub(crate) struct Found {
 }
 
 impl Namespace {
-    /// Follows the symlinks in an absolute path, also the last if `follow`. What is not there may be the last component only.
+    /// Follows the symlinks in an absolute path, also the last if `follow`. What is not there may
+    /// be the last component only.
     ///
     /// # Errors
     /// `NOENT`, `NOTDIR`, `ACCES`, `LOOP`, `NAMETOOLONG` as the kernel gives them.
@@ -47,12 +51,14 @@ impl Namespace {
         }
     }
 
-    /// Opens what `path` leads to, on the member whose answers count. `flags` make nothing and cut nothing.
+    /// Opens what `path` leads to, on the member whose answers count. `flags` make nothing and cut
+    /// nothing.
     pub(crate) fn find(&self, path: ProgramPath<'_>, flags: OFlags, follow: bool) -> Result<Reached<Found>> {
         self.find_or_make(path, flags, follow, false)
     }
 
-    /// Does what [`Self::find`] does. If `makes`, the caller looks once more with the namespace lock held if there is nothing: the witnesses are asked then.
+    /// Does what [`Self::find`] does. If `makes`, the caller looks once more with the namespace
+    /// lock held if there is nothing: the witnesses are asked then.
     pub(crate) fn find_or_make(&self, path: ProgramPath<'_>, flags: OFlags, follow: bool, makes: bool) -> Result<Reached<Found>> {
         path.leads_somewhere()?;
         let text = normalise(path.text());
@@ -60,7 +66,8 @@ impl Namespace {
         if self.owns(&text) {
             let epochs = self.epochs();
             let opened = match makes.then(|| self.open_on_first(path, flags)) {
-                // That something else than a directory is on the way may be the lowest member's loss.
+                // That something else than a directory is on the way may be the lowest member's
+                // loss.
                 None | Some(Err(OsError::NOTDIR)) => self.open_plainly(path, flags),
                 Some(opened) => opened,
             };
@@ -75,7 +82,8 @@ impl Namespace {
                 Err(_) => {}
             }
         }
-        // Of a symlink that is not to be followed the kernel says the same as of one that was not there when the path was walked.
+        // Of a symlink that is not to be followed the kernel says the same as of one that was not
+        // there when the path was walked.
         let is_final = flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::PATH);
         for _ in 0..WALK_COUNT {
             let (place, slash) = self.walk(path, follow)?;
@@ -95,10 +103,12 @@ impl Namespace {
         Err(OsError::LOOP)
     }
 
-    /// Notes that the directory of something was reached without symlinks, in a look that began when `epochs` were present.
+    /// Notes that the directory of something was reached without symlinks, in a look that began
+    /// when `epochs` were present.
     fn remember_parent(&self, path: ProgramPath<'_>, parent: &[u8], epochs: Epochs) {
         let is_beside = path.is_known(parent.len());
-        // What an open directory was called when the program's path was put together, it need not have been called when the look began.
+        // What an open directory was called when the program's path was put together, it need not
+        // have been called when the look began.
         let is_reached = || self.open_plainly(parent.into(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC).is_ok();
         if !path.is_relative() || !is_beside && !self.is_remembered(parent, epochs) && is_reached() {
             self.remember_directory(parent, epochs);
@@ -123,7 +133,8 @@ impl Namespace {
         })?
     }
 
-    /// What the directory is like that the last component of `text` is in; it was reached without symlinks.
+    /// What the directory is like that the last component of `text` is in; it was reached without
+    /// symlinks.
     pub(crate) fn stat_of_parent(&self, path: ProgramPath<'_>, text: &[u8]) -> Result<Stat> {
         let cut = text.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let parent = join(text.get(..cut).unwrap_or(text), b".");
@@ -136,14 +147,14 @@ impl Namespace {
         self.asking_first(|on| ask(on.root))
     }
 
-    /// Asks the member whose answers count, and says to `ask` which member that is; if its file system is gone, asks
-    /// the next one.
+    /// Asks the member whose answers count, and says to `ask` which member that is; if its file
+    /// system is gone, asks the next one.
     pub(crate) fn asking_first<T>(&self, ask: impl Fn(&On) -> Result<T>) -> Result<T> {
         self.array().asking_first(|slot| ask(&On { slot, root: self.root(slot)?, first: true, afresh: false }))
     }
 
-    /// Finds the directory of the name that `path` ends with. The name itself is not followed. The namespace lock is held, and the path is as it is called now
-    /// ([`Self::with_present`]).
+    /// Finds the directory of the name that `path` ends with. The name itself is not followed. The
+    /// namespace lock is held, and the path is as it is called now ([`Self::with_present`]).
     pub(crate) fn target<'a>(&self, path: ProgramPath<'a>) -> Result<Reached<Target<'a>>> {
         path.leads_somewhere()?;
         let epochs = self.epochs();
@@ -154,7 +165,8 @@ impl Namespace {
         };
         let (parent, name) = (&whole[..=cut], &whole[cut + 1..]);
         let text = join(&normalise(parent), name);
-        // A dot in the path leads nowhere else. What stands before it must be a directory that may be searched, which it must be without the dot, too.
+        // A dot in the path leads nowhere else. What stands before it must be a directory that may
+        // be searched, which it must be without the dot, too.
         let is_plain = !slash && !climbs(parent);
         let plain = epochs.filter(|_| is_plain).zip(self.plain_parent(&text));
         if plain.is_some_and(|(epochs, parent)| self.is_remembered(parent, epochs)) {
@@ -196,7 +208,8 @@ impl Namespace {
         }
     }
 
-    /// Resolves component by component. Also tells whether the path demands a directory (a trailing slash or dot).
+    /// Resolves component by component. Also tells whether the path demands a directory (a trailing
+    /// slash or dot).
     pub(crate) fn walk(&self, path: ProgramPath<'_>, follow: bool) -> Result<(Place, bool)> {
         path.leads_somewhere()?;
         for _ in 0..WALK_COUNT {
@@ -289,7 +302,8 @@ impl Namespace {
 
 /// A path on its way.
 struct Walk {
-    /// Whether `at` is logical, with all symlinks followed; otherwise it is the host's, as it stood.
+    /// Whether `at` is logical, with all symlinks followed; otherwise it is the host's, as it
+    /// stood.
     inside: bool,
     at: Vec<u8>,
     /// What is still to be walked.
@@ -345,7 +359,8 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// The directory of a relative path, empty for the root itself, and the last component with the slashes behind it.
+/// The directory of a relative path, empty for the root itself, and the last component with the
+/// slashes behind it.
 pub(crate) fn split_last(relative: &[u8]) -> (&[u8], &[u8]) {
     without_slashes(relative)
         .iter()

@@ -12,7 +12,8 @@ impl Namespace {
     /// Opens `path`, relative to a directory of the array or, without one, absolute and logical.
     ///
     /// # Errors
-    /// `XDEV`, `LOOP`, `AGAIN` as the kernel gives them for the restriction, and those of [`Self::open`].
+    /// `XDEV`, `LOOP`, `AGAIN` as the kernel gives them for the restriction, and those of
+    /// [`Self::open`].
     pub fn open_restricted(
         &self,
         base: Option<BorrowedFd<'_>>,
@@ -26,7 +27,8 @@ impl Namespace {
             // A last symlink is in the way of what is to be made, wherever it leads (open(2)).
             kept |= OFlags::NOFOLLOW;
         }
-        // Out of the program's way: its new descriptor has the number it would have on a plain directory.
+        // Out of the program's way: its new descriptor has the number it would have on a plain
+        // directory.
         let look = |path: &[u8], kept: OFlags| -> Result<Raised> {
             let flags = OFlags::PATH | OFlags::CLOEXEC | kept;
             let found = match base {
@@ -43,7 +45,8 @@ impl Namespace {
                 let path = self.logical_path_of(found.as_fd())?.ok_or(OsError::XDEV)?;
                 self.open(ProgramPath::known(&path), flags, mode)
             }
-            // The kernel follows no link that a slash behind its name says is a directory to be made.
+            // The kernel follows no link that a slash behind its name says is a directory to be
+            // made.
             Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::XDEV)
                 if flags.contains(OFlags::CREATE) && path.ends_with(b"/") && !matches!(split(path).1, b"." | b"..") =>
             {
@@ -55,7 +58,8 @@ impl Namespace {
         }
     }
 
-    /// Makes what is not there. A symlink that leads to nothing is followed step by step, and each step is the kernel's to allow.
+    /// Makes what is not there. A symlink that leads to nothing is followed step by step, and each
+    /// step is the kernel's to allow.
     fn make_restricted(
         &self,
         path: &[u8],

@@ -6,11 +6,11 @@
 //! inodes of files must agree. The lock is held for a few names at a time.
 //!
 //! Of each property the value that most members have counts. If no value has a majority, as between
-//! two members that differ, nothing says which is right; then the value of the lowest member counts,
-//! since programs see that. Some properties are not compared: a directory's times, which each
-//! member's kernel sets by its own clock; the times of files that are open; differences of file
-//! times below [`TIME_TOLERANCE_NS`], since they come of clocks, too; and times of access, which the
-//! lowest member alone has.
+//! two members that differ, nothing says which is right; then the value of the lowest member
+//! counts, since programs see that. Some properties are not compared: a directory's times, which
+//! each member's kernel sets by its own clock; the times of files that are open; differences of
+//! file times below [`TIME_TOLERANCE_NS`], since they come of clocks, too; and times of access,
+//! which the lowest member alone has.
 //!
 //! Mending gives modes, owners, extended attributes and file times the values that count. A scrub
 //! never makes or removes names: a file that a member lacks has lost its bytes, and a rebuild of
@@ -31,9 +31,11 @@ use units::{MemberSet, Slot};
 
 /// How many names are compared under one hold of the namespace lock.
 const BATCH_COUNT: usize = 16;
-/// Members make the same change one after the other, so the times that they note may be this far apart.
+/// Members make the same change one after the other, so the times that they note may be this far
+/// apart.
 pub const TIME_TOLERANCE_NS: i128 = 1_000_000_000;
-/// How often what differs is looked at again: a backing file that is too short for the size may be about to grow, and a close may be giving back space.
+/// How often what differs is looked at again: a backing file that is too short for the size may be
+/// about to grow, and a close may be giving back space.
 const LOOK_COUNT: u32 = 3;
 
 /// In what a member differs from what counts.
@@ -43,7 +45,8 @@ pub enum Difference {
     Missing,
     /// The member has something there that the others have not.
     Extra,
-    /// The member has something of another kind there: a directory for a file, say, or another device.
+    /// The member has something of another kind there: a directory for a file, say, or another
+    /// device.
     Kind,
     /// The member has another inode's file there.
     File,
@@ -96,13 +99,15 @@ struct Own {
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What members have of a name, and whether a process had the file open before they were looked at or after.
+/// What members have of a name, and whether a process had the file open before they were looked at
+/// or after.
 struct Owns {
     owns: Vec<Own>,
     is_open: bool,
 }
 
-/// Of the members that have a name, those that have the same thing there as most: what it is, and what each has.
+/// Of the members that have a name, those that have the same thing there as most: what it is, and
+/// what each has.
 struct Alike<'a> {
     kind: FileType,
     attribute: Option<Attribute>,
@@ -110,7 +115,8 @@ struct Alike<'a> {
 }
 
 impl Namespace {
-    /// Compares what members in use have at a path, and tells what programs are shown there; None if no member has anything.
+    /// Compares what members in use have at a path, and tells what programs are shown there; None
+    /// if no member has anything.
     ///
     /// # Errors
     /// What the kernel says where this process may not look.
@@ -124,7 +130,8 @@ impl Namespace {
     /// Compares what members in use have in a directory, and tells what programs are shown there.
     ///
     /// # Errors
-    /// As for [`Self::scrub_name`], for the first name that cannot be looked at; the others are compared all the same.
+    /// As for [`Self::scrub_name`], for the first name that cannot be looked at; the others are
+    /// compared all the same.
     pub fn scrub_directory(
         &self,
         directory: &[u8],
@@ -163,7 +170,8 @@ impl Namespace {
         result
     }
 
-    /// Gives all members the log of names of the one that has the most whole records, where logs differ.
+    /// Gives all members the log of names of the one that has the most whole records, where logs
+    /// differ.
     ///
     /// # Errors
     /// What the kernel says of a member.
@@ -178,8 +186,9 @@ impl Namespace {
         })
     }
 
-    /// Opens a file so that nothing that waits there is made good: no resync, and no bytes that members have lost. Unless it
-    /// is opened `for_writing`, its backing files are opened for reading only, as by a user who may not write to them.
+    /// Opens a file so that nothing that waits there is made good: no resync, and no bytes that
+    /// members have lost. Unless it is opened `for_writing`, its backing files are opened for
+    /// reading only, as by a user who may not write to them.
     ///
     /// # Errors
     /// `NOENT` if the file has not this name any more; what the kernel says.
@@ -236,8 +245,9 @@ impl Namespace {
 
     /// What the members in use have of a name.
     ///
-    /// Who closes a file last gives back the space that growth took in advance, which changes the file's time, and perhaps its mode, on one member after the other, for an instant, in which the file
-    /// counts as closed. So what differs is looked at again, once such a close has ended.
+    /// Who closes a file last gives back the space that growth took in advance, which changes the
+    /// file's time, and perhaps its mode, on one member after the other, for an instant, in which
+    /// the file counts as closed. So what differs is looked at again, once such a close has ended.
     fn owns_of(&self, path: &[u8]) -> Result<Owns> {
         let mut was_open = false;
         for look in 0.. {
@@ -272,7 +282,8 @@ impl Namespace {
     fn short(&self, path: &[u8], attribute: Attribute, alike: &[(&Own, &Item)]) -> Result<MemberSet> {
         let mut bytes: Vec<(Slot, u64)> = alike.iter().map(|(own, item)| (own.slot, item.stat.st_size as u64)).collect();
         for look in 0.. {
-            // The file's record may be damaged on all members: then the file cannot be opened, which is told elsewhere.
+            // The file's record may be damaged on all members: then the file cannot be opened,
+            // which is told elsewhere.
             let Ok(wanted) = self.files().backing_bytes(attribute) else { return Ok(MemberSet::EMPTY) };
             let short: MemberSet = bytes.iter().filter(|(_, bytes)| *bytes < wanted).map(|&(slot, _)| slot).collect();
             if short.is_empty() || look == LOOK_COUNT {
@@ -314,8 +325,8 @@ impl Namespace {
     }
 }
 
-/// The value that most members have, and true. If no value has a majority: the lowest member's value, and false. At least
-/// one member is asked.
+/// The value that most members have, and true. If no value has a majority: the lowest member's
+/// value, and false. At least one member is asked.
 fn counting<T, V: PartialEq>(owns: &[T], value: impl Fn(&T) -> V) -> (V, bool) {
     let is_most = |own: &&T| {
         let own = value(own);
@@ -361,8 +372,8 @@ fn identities(there: &[(&Own, &Item)]) -> Vec<(Slot, Difference, bool)> {
     found
 }
 
-/// A property in which a member differs: the member, what it has at the name, the difference, a member that has the value
-/// which counts, and whether most members have that value.
+/// A property in which a member differs: the member, what it has at the name, the difference, a
+/// member that has the value which counts, and whether most members have that value.
 type Property<'a> = (&'a Own, &'a Item, Difference, (Slot, &'a Item), bool);
 
 fn properties<'a>(alike: &[(&'a Own, &'a Item)], is_open: bool) -> Vec<Property<'a>> {

@@ -15,8 +15,8 @@ use sys::rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount
 use sys::{AsFd, AsRawFd, OsError, Result};
 
 impl Namespace {
-    /// bind(2) of a local socket: `bind` gives it a name on the lowest member, the others get a socket that nobody listens on. `longest` is
-    /// the most bytes that fit into an address.
+    /// bind(2) of a local socket: `bind` gives it a name on the lowest member, the others get a
+    /// socket that nobody listens on. `longest` is the most bytes that fit into an address.
     pub fn bind_socket<'p>(
         &self,
         path: impl Into<ProgramPath<'p>>,
@@ -46,7 +46,8 @@ impl Namespace {
         })
     }
 
-    /// A path of at most `longest` bytes to the socket at `path`, for connect(2). It is valid while the descriptor is open, if there is one.
+    /// A path of at most `longest` bytes to the socket at `path`, for connect(2). It is valid while
+    /// the descriptor is open, if there is one.
     pub fn socket_path<'p>(
         &self,
         path: impl Into<ProgramPath<'p>>,
@@ -60,7 +61,8 @@ impl Namespace {
             if host.len() <= longest {
                 return Ok((host, None));
             }
-            // The open directory itself is no socket, as the kernel is to say; its name may be too long for any call.
+            // The open directory itself is no socket, as the kernel is to say; its name may be too
+            // long for any call.
             if let Some((directory, _)) = path.on(slot).filter(|_| found == path.known_part()) {
                 let directory = open_within(directory, b".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), SAFELY)?;
                 let directory = Raised::new(directory)?;
@@ -72,13 +74,15 @@ impl Namespace {
             if path.len() <= longest {
                 return Ok((path, at.into_directory()));
             }
-            // The name alone is too long for an address. So the kernel is given a descriptor of what has the name.
+            // The name alone is too long for an address. So the kernel is given a descriptor of
+            // what has the name.
             let named = Raised::new(target.open(&on, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)?;
             Ok((link(named.as_raw_fd()), Some(named)))
         })
     }
 
-    /// mount(2) with MS_BIND of one directory or file of the array onto another: on every member alike.
+    /// mount(2) with MS_BIND of one directory or file of the array onto another: on every member
+    /// alike.
     ///
     /// # Errors
     /// `XDEV` across the array's border.
@@ -124,7 +128,8 @@ impl Namespace {
     }
 }
 
-/// The path of a name on a member; if that has more than `longest` bytes, one through the descriptor of the directory, valid while `at` lives.
+/// The path of a name on a member; if that has more than `longest` bytes, one through the
+/// descriptor of the directory, valid while `at` lives.
 fn short(host: Vec<u8>, at: &Located<'_>, longest: usize) -> Result<Vec<u8>> {
     let path = if host.len() <= longest { host } else { at.path() };
     if path.len() > longest { Err(OsError::NAMETOOLONG) } else { Ok(path) }

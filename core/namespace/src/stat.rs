@@ -52,7 +52,8 @@ impl Namespace {
         })
     }
 
-    /// Finds what a path leads to and asks about it, until no member contradicts: `ask` gives its identity, whether it is a file of the array, and the answer.
+    /// Finds what a path leads to and asks about it, until no member contradicts: `ask` gives its
+    /// identity, whether it is a file of the array, and the answer.
     fn look_longer<T>(
         &self,
         path: ProgramPath<'_>,
@@ -61,7 +62,8 @@ impl Namespace {
     ) -> Result<Reached<T>> {
         for _ in 0..LOOK_COUNT {
             let epochs = self.epochs();
-            // That members contradict each other is no failure of the one that is asked, though the error is the same.
+            // That members contradict each other is no failure of the one that is asked, though the
+            // error is the same.
             let looked = self.on_first(|_| match self.find(path, LOOK, follow) {
                 Ok(Reached::Array(found)) => ask(&found).map(|asked| Ok(Reached::Array((found.path, asked)))),
                 Ok(Reached::Host(path)) => Ok(Ok(Reached::Host(path))),
@@ -82,7 +84,8 @@ impl Namespace {
         Err(OsError::IO)
     }
 
-    /// Asks the kernel about a path whose directory is known to be reached without symlinks. None, and errors but that nothing is there, are left to the longer way.
+    /// Asks the kernel about a path whose directory is known to be reached without symlinks. None,
+    /// and errors but that nothing is there, are left to the longer way.
     fn look<T>(
         &self,
         path: ProgramPath<'_>,
@@ -110,8 +113,8 @@ impl Namespace {
         Ok(answer.filter(|_| self.epochs() == Some(epochs)).map(|answer| (epochs, answer)))
     }
 
-    /// What is known of what [`Self::look`] has found. None if it must be looked at again: a symlink that is to be followed, or a file
-    /// not met before.
+    /// What is known of what [`Self::look`] has found. None if it must be looked at again: a
+    /// symlink that is to be followed, or a file not met before.
     fn remembered(&self, mode: u32, backing: [u64; 2], follow: bool, epochs: Epochs) -> Option<Option<Known>> {
         match FileType::from_raw_mode(mode) {
             FileType::Symlink if follow => None,
@@ -129,14 +132,15 @@ impl Namespace {
         Ok(self.told(stat, known.unwrap_or(None)))
     }
 
-    /// As [`Self::fstat`], but fails where a member that has failed can only tell what its own backing file is like.
+    /// As [`Self::fstat`], but fails where a member that has failed can only tell what its own
+    /// backing file is like.
     pub fn fstat_surely(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<Stat> {
         let (stat, known) = self.ask(fd, node)?;
         Ok(self.told(stat, known?))
     }
 
-    /// What the kernel says of a descriptor, and what the array knows of the file; None if it is none of the
-    /// array's. To ask the array may fail.
+    /// What the kernel says of a descriptor, and what the array knows of the file; None if it is
+    /// none of the array's. To ask the array may fail.
     pub(crate) fn ask(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<(Stat, Result<Option<Known>>)> {
         let (epochs, fd) = (self.epochs(), current(fd, node));
         let stat = fstat(fd)?;
@@ -168,7 +172,8 @@ impl Namespace {
         stat
     }
 
-    /// The blocks of 512 bytes that a file's data take, without redundancy, and without what its last stripe has behind the end. `own` are the first member's.
+    /// The blocks of 512 bytes that a file's data take, without redundancy, and without what its
+    /// last stripe has behind the end. `own` are the first member's.
     fn blocks(&self, own: u64, size: u64) -> u64 {
         (own * self.array().geometry().data_columns() as u64).min(size.div_ceil(PAGE_BYTES as u64) * (PAGE_BYTES as u64 / 512))
     }
@@ -238,10 +243,12 @@ impl Namespace {
         stat
     }
 
-    /// None if the anchor knows best: it is no file, or one that is none of the array's or not readable by the program.
+    /// None if the anchor knows best: it is no file, or one that is none of the array's or not
+    /// readable by the program.
     ///
     /// # Errors
-    /// If the member's file system has failed: what that says of the file's length is the backing file's.
+    /// If the member's file system has failed: what that says of the file's length is the backing
+    /// file's.
     fn known(
         &self,
         fd: BorrowedFd<'_>,
@@ -256,7 +263,8 @@ impl Namespace {
                 let attribute = match self.attribute_open(fd) {
                     Ok(Some(attribute)) => attribute,
                     Err(error) if is_dead(error) => return Err(error),
-                    // Who may look at a file and not read it does not see its attribute either. The array's tables know whose the backing file is.
+                    // Who may look at a file and not read it does not see its attribute either. The
+                    // array's tables know whose the backing file is.
                     Err(OsError::ACCESS) => match self.attribute_unread(fd, backing(), epochs) {
                         Some(attribute) => attribute,
                         None => return Ok(None),
@@ -273,7 +281,9 @@ impl Namespace {
         })
     }
 
-    /// The attribute of a file that this process may not read, by its backing file's device and number: what this process remembers, what others have open, or what the tables of all files say.
+    /// The attribute of a file that this process may not read, by its backing file's device and
+    /// number: what this process remembers, what others have open, or what the tables of all files
+    /// say.
     fn attribute_unread(&self, fd: BorrowedFd<'_>, backing: [u64; 2], epochs: Option<Epochs>) -> Option<Attribute> {
         let remembered = || self.remembered_attribute(backing, epochs?);
         let in_table = || self.files.attribute_in_table(self.slot_of(fd)?, fd);
@@ -293,8 +303,8 @@ impl Namespace {
         })
     }
 
-    /// Asks about what a path leads to. If the member on which that was found has failed, it goes out, and the path is looked up once
-    /// more.
+    /// Asks about what a path leads to. If the member on which that was found has failed, it goes
+    /// out, and the path is looked up once more.
     pub(crate) fn asking_found<T>(
         &self,
         path: ProgramPath<'_>,
@@ -324,7 +334,8 @@ impl Namespace {
     }
 }
 
-/// The descriptor that knows a file or directory: an anchor on a member that went out of use does not see what happens to the others.
+/// The descriptor that knows a file or directory: an anchor on a member that went out of use does
+/// not see what happens to the others.
 pub(crate) fn current<'a>(fd: BorrowedFd<'a>, node: &'a Node) -> BorrowedFd<'a> {
     match node {
         Node::File(file) => file.backing_fds().next().map_or(fd, |(_, fd)| fd),

@@ -1,7 +1,8 @@
 //! The room there is, as files see it.
 //!
-//! Every member holds as much of a file as every other, so the fullest one sets the limit, and each of its bytes holds as many file bytes
-//! as a stripe has data chunks. What the level costs is thus already taken off.
+//! Every member holds as much of a file as every other, so the fullest one sets the limit, and each
+//! of its bytes holds as many file bytes as a stripe has data chunks. What the level costs is thus
+//! already taken off.
 
 use crate::{Namespace, ProgramPath, Reached};
 use sys::Result;

@@ -1,10 +1,10 @@
 //! What the kernel refuses in directories where everybody may make names and nobody may remove
-//! another's (the sticky bit, as of /tmp): to follow a symlink that somebody else has made there, and
-//! to open with O_CREAT a file that somebody else has made there (proc_sys_fs(5), protected_symlinks
-//! and protected_regular).
+//! another's (the sticky bit, as of /tmp): to follow a symlink that somebody else has made there,
+//! and to open with O_CREAT a file that somebody else has made there (proc_sys_fs(5),
+//! protected_symlinks and protected_regular).
 //!
-//! The kernel judges where it follows a symlink or opens with O_CREAT itself. Here it does neither: the
-//! library follows symlinks by their text, and opens what is there without O_CREAT.
+//! The kernel judges where it follows a symlink or opens with O_CREAT itself. Here it does neither:
+//! the library follows symlinks by their text, and opens what is there without O_CREAT.
 
 use crate::{Namespace, ProgramPath};
 use array::proc_file;
@@ -16,7 +16,8 @@ const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const WRITABLE_BY_GROUP: u32 = 0o020;
 
-/// How regular files are protected; [`UNKNOWN`] before that is asked for. It is asked for once, since each open with O_CREAT looks at it.
+/// How regular files are protected; [`UNKNOWN`] before that is asked for. It is asked for once,
+/// since each open with O_CREAT looks at it.
 static REGULAR: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = u8::MAX;
 
@@ -37,7 +38,8 @@ fn regular() -> u8 {
 }
 
 impl Namespace {
-    /// Whether the kernel would follow a symlink, the last component of a path, that lies in the directory `parent`.
+    /// Whether the kernel would follow a symlink, the last component of a path, that lies in the
+    /// directory `parent`.
     ///
     /// # Errors
     /// `ACCESS` if it would not.

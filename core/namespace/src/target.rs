@@ -38,7 +38,8 @@ impl<'a> Target<'a> {
         Self::new(self.from, path, false)
     }
 
-    /// Where the name lies below a member's root, with the program's trailing slash if there was one.
+    /// Where the name lies below a member's root, with the program's trailing slash if there was
+    /// one.
     pub(crate) fn relative(&self) -> &[u8] {
         &self.relative
     }
@@ -60,13 +61,15 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The open directory that the program's path starts from, if it lies on this member and the name below it, and the name relative to that.
+    /// The open directory that the program's path starts from, if it lies on this member and the
+    /// name below it, and the name relative to that.
     fn start_on(&self, slot: Slot) -> Option<(BorrowedFd<'_>, &[u8])> {
         let (directory, rest) = self.from.leading_to(&self.path).on(slot)?;
         Some((directory, &self.relative[self.path.len() - 1 - rest.len()..]))
     }
 
-    /// This target after another one of the same operation: what has been found of the other's directory serves both if they are in the same.
+    /// This target after another one of the same operation: what has been found of the other's
+    /// directory serves both if they are in the same.
     pub(crate) fn beside(mut self, other: &Self) -> Self {
         if self.from.starts_like(&other.from) && split_last(&self.relative).0 == split_last(&other.relative).0 {
             self.directories = Rc::clone(&other.directories);

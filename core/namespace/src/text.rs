@@ -12,7 +12,8 @@ use sys::{AsFd, OsError, Result, ofd_lock};
 const TEXT_OFFSET: i64 = file::RESERVED_OFFSET + 1;
 pub(crate) const EXECUTE: u32 = 0o111;
 
-/// Keeps others from writing to the file that `anchor` is open on, for as long as this description is open anywhere.
+/// Keeps others from writing to the file that `anchor` is open on, for as long as this description
+/// is open anywhere.
 pub fn hold_text(anchor: impl AsFd) -> Result<()> {
     ofd_lock::hold(anchor.as_fd(), TEXT_OFFSET, 1)
 }

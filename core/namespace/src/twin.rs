@@ -1,21 +1,22 @@
 //! Where an open directory is when the member that its descriptor lies on is lost.
 //!
-//! The kernel tells by a descriptor what a directory is called now, but on one member only. Once that
-//! member is out, directories are renamed and removed on the others, and the descriptor goes on telling
-//! the old name. So an open directory of the array has a *twin*: a descriptor that only names (O_PATH)
-//! the same directory on another member, and was opened while both members had the same names. When the
-//! members have changed and the first descriptor tells the truth no more, the twin stands for the
-//! directory, and gets a twin of its own on a member that is left.
+//! The kernel tells by a descriptor what a directory is called now, but on one member only. Once
+//! that member is out, directories are renamed and removed on the others, and the descriptor goes
+//! on telling the old name. So an open directory of the array has a *twin*: a descriptor that only
+//! names (O_PATH) the same directory on another member, and was opened while both members had the
+//! same names. When the members have changed and the first descriptor tells the truth no more, the
+//! twin stands for the directory, and gets a twin of its own on a member that is left.
 //!
-//! A directory without a twin has one descriptor to go by, as before: where no other member is in use,
-//! where the process has no descriptor left or may not search the directories on the way, and where the
-//! kernel does not tell the directory's path.
+//! A directory without a twin has one descriptor to go by, as before: where no other member is in
+//! use, where the process has no descriptor left or may not search the directories on the way, and
+//! where the kernel does not tell the directory's path.
 //!
 //! Invariants:
-//! - a twin is opened while the names stand still: no directory is renamed from the moment at which the
-//!   path was right until the twin is open, and the first descriptor's member is in use at that moment;
-//! - a member that comes back is emptied first ([`crate::fill`]), so a directory that lay there is told as
-//!   removed by its descriptor, and is not taken for another one.
+//! - a twin is opened while the names stand still: no directory is renamed from the moment at which
+//!   the path was right until the twin is open, and the first descriptor's member is in use at that
+//!   moment;
+//! - a member that comes back is emptied first ([`crate::fill`]), so a directory that lay there is
+//!   told as removed by its descriptor, and is not taken for another one.
 
 use crate::located::LISTED;
 use crate::resolve::Found;
@@ -74,15 +75,16 @@ impl Twin {
         self.0.fd.as_fd()
     }
 
-    /// The descriptor that tells where the directory is: `first`, which the twin was opened for, or after a loss the twin, or a later
-    /// twin.
+    /// The descriptor that tells where the directory is: `first`, which the twin was opened for, or
+    /// after a loss the twin, or a later twin.
     #[inline]
     #[must_use]
     pub fn present<'a>(&'a self, first: BorrowedFd<'a>) -> BorrowedFd<'a> {
         if self.0.is_of_these_members() { first } else { self.after_changes(first).0 }
     }
 
-    /// The descriptor that stands for the directory now, and whose twin has led there; no twin has if that is `first`.
+    /// The descriptor that stands for the directory now, and whose twin has led there; no twin has
+    /// if that is `first`.
     #[cold]
     fn after_changes<'a>(&'a self, first: BorrowedFd<'a>) -> (BorrowedFd<'a>, Option<&'a State>) {
         let (mut now, mut twin) = ((first, None), &*self.0);
@@ -101,8 +103,9 @@ impl Twin {
         now
     }
 
-    /// The descriptor by which the directory is to be listed, if that is not `first`: `first` lists what was there when its member was
-    /// lost. A listing that has begun before goes on as it is until the program goes back to its beginning.
+    /// The descriptor by which the directory is to be listed, if that is not `first`: `first` lists
+    /// what was there when its member was lost. A listing that has begun before goes on as it is
+    /// until the program goes back to its beginning.
     #[must_use]
     pub fn listed<'a>(&'a self, first: BorrowedFd<'a>) -> Option<BorrowedFd<'a>> {
         if self.0.is_of_these_members() {
@@ -128,7 +131,8 @@ impl State {
 }
 
 impl Namespace {
-    /// Opens the twin of a directory of the array; `directory` may be `AT_FDCWD`. The result is None if there can be none.
+    /// Opens the twin of a directory of the array; `directory` may be `AT_FDCWD`. The result is
+    /// None if there can be none.
     #[must_use]
     pub fn twin_of(&self, directory: BorrowedFd<'_>) -> Option<Twin> {
         let look = || {
@@ -148,7 +152,8 @@ impl Namespace {
         }
     }
 
-    /// Opens the twin of a directory that was found by a look that began in the state `epoch` of the names.
+    /// Opens the twin of a directory that was found by a look that began in the state `epoch` of
+    /// the names.
     pub(crate) fn twin_of_found(&self, found: &Found, epoch: Option<u64>) -> Option<Twin> {
         if !self.has_other_members() {
             return None;
@@ -212,7 +217,8 @@ impl Namespace {
         }
     }
 
-    /// Tells whether the twin stands for a directory, and not the descriptor `first`, after the members have changed.
+    /// Tells whether the twin stands for a directory, and not the descriptor `first`, after the
+    /// members have changed.
     fn has_moved(&self, first: BorrowedFd<'_>, twin: BorrowedFd<'_>) -> bool {
         let (first, twin) = (self.told_of(first), self.told_of(twin));
         !first.is_right() && (twin.is_right() || twin.is_in_use && !first.is_in_use)

@@ -152,7 +152,8 @@ fn a_pipe_in_a_files_place_is_told_when_the_directory_is_listed() {
     let place = array.members[0].join("data/d/f");
     fs::remove_file(&place).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&place).status().unwrap().success());
-    // Directories that changed at the same time look alike where the file system does not count names.
+    // Directories that changed at the same time look alike where the file system does not count
+    // names.
     let changed = std::time::SystemTime::now() - std::time::Duration::from_secs(9);
     fs::File::open(array.members[0].join("data/d")).unwrap().set_modified(changed).unwrap();
     assert_eq!(listed(array.namespace, b"/data/d"), ["f"]);
@@ -320,7 +321,8 @@ fn what_cannot_be_spared_answers_an_error_and_no_absence() {
     assert_eq!(content(array.namespace, "/data/other"), b"other");
 }
 
-/// A member is away and comes back: what another one has lost meanwhile is refused, and nothing makes the first one stale.
+/// A member is away and comes back: what another one has lost meanwhile is refused, and nothing
+/// makes the first one stale.
 #[test]
 fn what_only_a_member_that_is_away_can_restore_waits_for_it() {
     for (lost, gone) in [(0, 1), (1, 0), (1, 2), (2, 1), (2, 0)] {
@@ -344,7 +346,8 @@ fn what_only_a_member_that_is_away_can_restore_waits_for_it() {
     }
 }
 
-/// A start makes the last change of names once more, and does not give names then that a member which is away has to wait for.
+/// A start makes the last change of names once more, and does not give names then that a member
+/// which is away has to wait for.
 #[test]
 fn what_the_last_change_made_waits_for_a_member_that_is_away() {
     for (lost, gone) in [(1, 2), (2, 1), (2, 0)] {
@@ -405,7 +408,8 @@ fn what_the_log_has_removed_is_not_lost() {
         Node::File(file) => file.attribute(),
         _ => panic!("no file"),
     };
-    // The last change was cut short: the second member still has the name, and the inode table the file.
+    // The last change was cut short: the second member still has the name, and the inode table the
+    // file.
     let [place, aside] = ["data/d/f", "aside"].map(|path| array.members[1].join(path));
     fs::hard_link(&place, &aside).unwrap();
     inside(names.unlink(FILE));
@@ -476,8 +480,8 @@ fn who_may_not_see_all_names_does_not_judge() {
     assert_served(&array, 0);
 }
 
-/// Somebody exchanges names on the lowest member alone, while no program runs. A start and a look change no other member; two others that agree
-/// are right, and one alone is not overruled.
+/// Somebody exchanges names on the lowest member alone, while no program runs. A start and a look
+/// change no other member; two others that agree are right, and one alone is not overruled.
 #[test]
 fn files_exchanged_by_hand_on_the_lowest_member_cost_no_other_member_anything() {
     type Exchange = fn(&Path);
@@ -524,8 +528,8 @@ fn files_exchanged_by_hand_on_the_lowest_member_cost_no_other_member_anything() 
     }
 }
 
-/// As above, and a program has one of the files open by a name that was not exchanged: then no backing file is opened for the
-/// exchanged name.
+/// As above, and a program has one of the files open by a name that was not exchanged: then no
+/// backing file is opened for the exchanged name.
 #[test]
 fn a_file_that_is_open_by_another_name_is_not_taken_for_what_it_was_exchanged_with() {
     for (level, count) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4)] {
@@ -549,8 +553,9 @@ fn a_file_that_is_open_by_another_name_is_not_taken_for_what_it_was_exchanged_wi
     }
 }
 
-/// Files were exchanged on the lowest member, a later one has lost names, too, and a third one is away: whatever is answered, no
-/// member is given the lowest member's names where another one proves others.
+/// Files were exchanged on the lowest member, a later one has lost names, too, and a third one is
+/// away: whatever is answered, no member is given the lowest member's names where another one
+/// proves others.
 #[test]
 fn files_exchanged_on_the_lowest_member_do_not_spread_when_another_member_has_lost_names() {
     for lost in ["d/f", "other", "second", "third"] {

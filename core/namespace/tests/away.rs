@@ -1,4 +1,5 @@
-//! A member that is away for a while, of an array that nobody changes meanwhile, comes back in sync; if something must be stored without it, it is stale.
+//! A member that is away for a while, of an array that nobody changes meanwhile, comes back in
+//! sync; if something must be stored without it, it is stale.
 //!
 //! The machine starts anew each time: the runtime segment is gone.
 
@@ -79,8 +80,8 @@ fn a_member_is_stale_if_the_others_had_to_be_made_to_agree_without_it() {
     assert_eq!(content(&array), wanted);
 }
 
-/// A file that somebody put over a backing file of the only member that is there is refused, and to look at it makes the member that is
-/// away, which has the file, no stale one.
+/// A file that somebody put over a backing file of the only member that is there is refused, and to
+/// look at it makes the member that is away, which has the file, no stale one.
 #[test]
 fn a_look_at_a_file_that_is_not_the_arrays_makes_no_member_stale() {
     for slot in 0..2 {
@@ -103,7 +104,8 @@ fn a_look_at_a_file_that_is_not_the_arrays_makes_no_member_stale() {
 fn what_waits_for_a_member_that_is_away_is_made_to_agree_once_it_is_back() {
     let mut array = filled(Level::Raid5, 4);
     let wanted = content(&array);
-    // Of the write that the lane names the parities' share is missing on one member: without another one nobody can tell.
+    // Of the write that the lane names the parities' share is missing on one member: without
+    // another one nobody can tell.
     let torn = std::fs::OpenOptions::new().write(true).open(array.members[3].join("data/file")).unwrap();
     torn.write_all_at(&[0; 64], 0).unwrap();
     let parity_only = wanted == content_unchecked(&array);
@@ -163,8 +165,9 @@ fn a_member_comes_back_in_sync_after_the_last_change_of_any_kind() {
     }
 }
 
-/// Nothing on a member tells whether two directories are exchanged there, and a start on members that see deaths only looks at the last change again. Members that are away in turn
-/// have missed nothing.
+/// Nothing on a member tells whether two directories are exchanged there, and a start on members
+/// that see deaths only looks at the last change again. Members that are away in turn have missed
+/// nothing.
 #[test]
 fn members_that_are_away_in_turn_after_an_exchange_of_directories_were_not_used_apart() {
     for (level, member_count) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
@@ -177,7 +180,8 @@ fn members_that_are_away_in_turn_after_an_exchange_of_directories_were_not_used_
     }
 }
 
-/// A process dies when it has exchanged two directories on all members, and before it has noted that: the next start compares all names, and notes it.
+/// A process dies when it has exchanged two directories on all members, and before it has noted
+/// that: the next start compares all names, and notes it.
 #[test]
 fn the_start_after_a_death_in_an_exchange_of_directories_ends_it() {
     for (level, member_count) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
@@ -202,7 +206,8 @@ fn the_start_after_a_death_in_an_exchange_of_directories_ends_it() {
     }
 }
 
-/// Two members are away one after the other, each for one start of the others. Then all are in sync.
+/// Two members are away one after the other, each for one start of the others. Then all are in
+/// sync.
 fn in_turn(array: &mut TestArray) {
     std::fs::rename(&array.members[0], away(array, 0)).unwrap();
     array.restart();
@@ -216,8 +221,9 @@ fn in_turn(array: &mut TestArray) {
     assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY);
 }
 
-/// Superblocks are written one after the other. Those that a crash kept from being written are behind, and must not speak for the member that went out once the
-/// one that was written is away itself.
+/// Superblocks are written one after the other. Those that a crash kept from being written are
+/// behind, and must not speak for the member that went out once the one that was written is away
+/// itself.
 #[test]
 fn a_member_whose_going_out_was_recorded_on_one_other_only_stays_out() {
     let mut array = filled(Level::Raid6, 5);
@@ -239,7 +245,8 @@ fn a_member_whose_going_out_was_recorded_on_one_other_only_stays_out() {
     assert!(content_unchecked(&array) == wanted);
 }
 
-/// A member that is put back from a copy of its directory has missed every use since, and must not be believed.
+/// A member that is put back from a copy of its directory has missed every use since, and must not
+/// be believed.
 #[test]
 fn a_member_put_back_from_an_older_copy_is_stale() {
     for (level, member_count) in [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid10, 4)] {
@@ -267,7 +274,8 @@ fn a_member_put_back_from_an_older_copy_is_stale() {
     }
 }
 
-/// Two members that are put back from copies of the same moment agree with each other, and are stale nevertheless: of three copies they would be the most.
+/// Two members that are put back from copies of the same moment agree with each other, and are
+/// stale nevertheless: of three copies they would be the most.
 #[test]
 fn two_members_put_back_from_the_same_older_copy_do_not_outvote_a_third() {
     for (level, member_count) in [(Level::Raid1, 3), (Level::Raid6, 4), (Level::Raid5, 3)] {
@@ -311,7 +319,8 @@ fn two_members_put_back_from_the_same_older_copy_do_not_outvote_a_third() {
     }
 }
 
-/// The first change of a use raises the count of every superblock twice, while others start: none of them may take a member for stale.
+/// The first change of a use raises the count of every superblock twice, while others start: none
+/// of them may take a member for stale.
 #[test]
 fn a_start_beside_the_first_change_of_a_use_takes_no_member_for_stale() {
     let mut array = filled(Level::Raid5, 4);
@@ -362,7 +371,9 @@ fn members_that_were_used_apart_are_refused_until_one_is_preferred() {
     }
 }
 
-/// A crash cuts the record short that a member is out: one member has it. That one is lost then, and the others are used with the first. When it is back it is stale, and nothing is to be decided.
+/// A crash cuts the record short that a member is out: one member has it. That one is lost then,
+/// and the others are used with the first. When it is back it is stale, and nothing is to be
+/// decided.
 #[test]
 fn a_member_with_a_record_that_was_cut_short_was_not_used_apart() {
     for (level, count) in [(Level::Raid6, 4), (Level::Raid1, 3)] {
@@ -395,7 +406,8 @@ fn a_member_with_a_record_that_was_cut_short_was_not_used_apart() {
     }
 }
 
-/// The memory of a member's inode table fails for a while: what was acknowledged without it must not be taken back by it.
+/// The memory of a member's inode table fails for a while: what was acknowledged without it must
+/// not be taken back by it.
 #[test]
 fn a_member_that_missed_a_size_stays_out() {
     let mut array = filled(Level::Raid5, 4);
@@ -415,7 +427,8 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     assert!(std::process::Command::new("cp").arg("-aT").args([from, to]).status().unwrap().success());
 }
 
-/// Ends the use of the array as a kill of its last program does, or, if `machine` starts anew, with what only memory held.
+/// Ends the use of the array as a kill of its last program does, or, if `machine` starts anew, with
+/// what only memory held.
 fn crash(array: &TestArray, machine: bool) {
     array.namespace.files().array().runtime().detach();
     array.namespace.files().array().abandon();
@@ -424,8 +437,8 @@ fn crash(array: &TestArray, machine: bool) {
     }
 }
 
-/// Uses the array without the last member, on older copies of the others, and then has all as they were left. Nobody knows whose
-/// changes are to be kept, whatever the event counts have come to.
+/// Uses the array without the last member, on older copies of the others, and then has all as they
+/// were left. Nobody knows whose changes are to be kept, whatever the event counts have come to.
 #[test]
 fn an_older_copy_that_was_used_alone_is_not_believed_beside_what_was_used_later() {
     for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid10, 4)] {
@@ -474,8 +487,8 @@ fn an_older_copy_that_was_used_alone_is_not_believed_beside_what_was_used_later(
     }
 }
 
-/// The last program is killed, and in the place of a member is put what was copied before the program's last write. The others are not
-/// made what the copy is.
+/// The last program is killed, and in the place of a member is put what was copied before the
+/// program's last write. The others are not made what the copy is.
 #[test]
 fn a_copy_made_while_the_array_was_in_use_is_not_the_member_after_a_kill() {
     for (level, count) in SHAPES {
@@ -496,7 +509,8 @@ fn a_copy_made_while_the_array_was_in_use_is_not_the_member_after_a_kill() {
     }
 }
 
-/// All members are moved to other devices after a kill: none of them is the directory that was used, and none is older than another.
+/// All members are moved to other devices after a kill: none of them is the directory that was
+/// used, and none is older than another.
 #[test]
 fn members_that_were_all_moved_after_a_kill_are_in_sync() {
     let mut array = filled(Level::Raid5, 3);

@@ -1,5 +1,6 @@
-//! Modes that somebody changes by hand on a later member. The owner whom the lowest member lets in uses what he has, and the later member
-//! gets the lowest one's mode. No user has the mode of another one's files changed by that, wherever he puts them.
+//! Modes that somebody changes by hand on a later member. The owner whom the lowest member lets in
+//! uses what he has, and the later member gets the lowest one's mode. No user has the mode of
+//! another one's files changed by that, wherever he puts them.
 
 mod common;
 
@@ -116,7 +117,8 @@ fn assert_served(level: Level, count: usize, closed: &[&str], slots: &[usize], i
     array.assert_same_trees();
 }
 
-/// Gives everything below `later` that is closed to all but its owner the mode that it has below `lowest`, as a scrub does.
+/// Gives everything below `later` that is closed to all but its owner the mode that it has below
+/// `lowest`, as a scrub does.
 fn give_modes(lowest: &Path, later: &Path) {
     for entry in std::fs::read_dir(lowest).unwrap() {
         let name = entry.unwrap().file_name();
@@ -167,7 +169,8 @@ fn a_directory_that_a_later_member_closes_is_served_to_its_owner() {
     }
 }
 
-/// Only a right of the owner's that is missing is a reason to change a mode, and the owner gets it where he needs it.
+/// Only a right of the owner's that is missing is a reason to change a mode, and the owner gets it
+/// where he needs it.
 #[test]
 fn a_file_that_may_be_read_only_on_a_later_member_is_written() {
     if !is_root() {
@@ -220,8 +223,8 @@ fn no_more_is_given_than_the_lowest_member_gives() {
     assert_eq!(mode(&later), 0o400);
 }
 
-/// A directory in which everybody may change names: [`OTHER`] has put `path` of [`USER`]'s at the name `shared/f` on a later member,
-/// with the lowest member's mode as he likes.
+/// A directory in which everybody may change names: [`OTHER`] has put `path` of [`USER`]'s at the
+/// name `shared/f` on a later member, with the lowest member's mode as he likes.
 fn attacked(kind: &str, mode_there: u32, is_restarted: bool) -> TestArray {
     let mut array = filled(Level::Raid5, 3);
     let names = array.namespace;
@@ -246,7 +249,8 @@ fn attacked(kind: &str, mode_there: u32, is_restarted: bool) -> TestArray {
         fs::rename(shared.join("private"), shared.join("f")).unwrap();
     });
     if is_restarted {
-        // The start gives the member what it lacks, and what lies at the name is the array's no more.
+        // The start gives the member what it lacks, and what lies at the name is the array's no
+        // more.
         array.restart();
     }
     array
@@ -282,7 +286,8 @@ fn another_file_of_the_owners_that_somebody_puts_at_the_name_keeps_its_mode() {
     }
 }
 
-/// The attribute is its owner's to write, and whoever may write to the file can: the tables of backing files decide.
+/// The attribute is its owner's to write, and whoever may write to the file can: the tables of
+/// backing files decide.
 #[test]
 fn another_file_with_the_attribute_of_the_name_keeps_its_mode() {
     if !is_root() {
@@ -298,7 +303,8 @@ fn another_file_with_the_attribute_of_the_name_keeps_its_mode() {
     assert_eq!((mode(&private), changed(&private)), (0, before));
 }
 
-/// File systems give numbers again: the record of a file that was removed by hand names the file that has its number now.
+/// File systems give numbers again: the record of a file that was removed by hand names the file
+/// that has its number now.
 #[test]
 fn another_file_that_has_the_number_of_one_removed_by_hand_keeps_its_mode() {
     if !is_root() {
@@ -383,7 +389,8 @@ fn a_file_that_is_another_users_on_the_lowest_member_keeps_its_mode() {
     }
 }
 
-/// Members of the group are not let in by the owner's use of the file: nobody but the owner gets rights.
+/// Members of the group are not let in by the owner's use of the file: nobody but the owner gets
+/// rights.
 #[test]
 fn members_of_the_group_are_not_let_in() {
     if !is_root() {
@@ -404,7 +411,8 @@ fn members_of_the_group_are_not_let_in() {
     assert_eq!(act_as_user(OTHER, || refused(names.open(b"/data/d/f", OFlags::RDONLY, 0))), OsError::ACCESS);
 }
 
-/// A directory in which everybody may make names, and nobody remove those of others, does not come to lack the second half of that.
+/// A directory in which everybody may make names, and nobody remove those of others, does not come
+/// to lack the second half of that.
 #[test]
 fn a_sticky_directory_is_opened_to_its_owner_alone() {
     if !is_root() {

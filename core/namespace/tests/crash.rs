@@ -1,10 +1,10 @@
-//! After a crash each member's file system may show an earlier moment than another's. Recovery replays the log of
-//! names, so that all members show the log's last change.
+//! After a crash each member's file system may show an earlier moment than another's. Recovery
+//! replays the log of names, so that all members show the log's last change.
 //!
-//! Two tests use [`Run`]: after each change it copies the members' trees; then, for seeded choices of one moment per
-//! member, the copies are put in place, the runtime segment is removed, and the array is attached anew. The other
-//! tests make one state by hand. All but the last need members on a file system that `dax::detect` does not call
-//! volatile; elsewhere they do nothing.
+//! Two tests use [`Run`]: after each change it copies the members' trees; then, for seeded choices
+//! of one moment per member, the copies are put in place, the runtime segment is removed, and the
+//! array is attached anew. The other tests make one state by hand. All but the last need members on
+//! a file system that `dax::detect` does not call volatile; elsewhere they do nothing.
 
 mod common;
 
@@ -27,8 +27,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "cp -a {} {}", from.display(), to.display());
 }
 
-/// Replaces a member's files by the copies in `from`. Copies have other inode numbers than the member's table of
-/// backing files tells, so the table is removed; the next attach makes a new one.
+/// Replaces a member's files by the copies in `from`. Copies have other inode numbers than the
+/// member's table of backing files tells, so the table is removed; the next attach makes a new one.
 fn put_files_back(from: &Path, member: &Path) {
     copy(from, &member.join("data"));
     let _ = std::fs::remove_file(member.join(".cxlraid/backings"));
@@ -45,7 +45,8 @@ fn set_position(member: &Path, position: u64) {
     fsetxattr(file.as_fd(), format::ATTRIBUTE_NAME, &position.to_le_bytes(), XattrFlags::empty()).unwrap();
 }
 
-/// Makes one random change of names, or of a mode. Errors are ignored: many of these changes are impossible.
+/// Makes one random change of names, or of a mode. Errors are ignored: many of these changes are
+/// impossible.
 fn change(array: &TestArray, random: &mut Rng) {
     let names = array.namespace;
     let name = |random: &mut Rng| -> Vec<u8> {
@@ -71,8 +72,8 @@ fn change(array: &TestArray, random: &mut Rng) {
     }
 }
 
-/// A new array on members that survive a crash. None, with a line on standard output, if the file system of the
-/// target directory does not: the test then checks nothing.
+/// A new array on members that survive a crash. None, with a line on standard output, if the file
+/// system of the target directory does not: the test then checks nothing.
 fn durable_array(level: Level, member_count: usize) -> Option<TestArray> {
     let home = tempfile::Builder::new().prefix("cxlraid-names-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let root = std::fs::File::open(home.path()).unwrap();
@@ -85,7 +86,8 @@ fn durable_array(level: Level, member_count: usize) -> Option<TestArray> {
     Some(TestArray::on(level, home, members))
 }
 
-/// An array, copies of its members' trees after each of a number of steps, and its members' positions then.
+/// An array, copies of its members' trees after each of a number of steps, and its members'
+/// positions then.
 struct Run {
     array: TestArray,
     copies: PathBuf,
@@ -94,8 +96,8 @@ struct Run {
 }
 
 impl Run {
-    /// Makes an array, calls `step` with 1 to `step_count`, and copies the trees before the first and after each;
-    /// at last it copies the members' `.cxlraid`. None as for [`durable_array`].
+    /// Makes an array, calls `step` with 1 to `step_count`, and copies the trees before the first
+    /// and after each; at last it copies the members' `.cxlraid`. None as for [`durable_array`].
     fn new(level: Level, member_count: usize, step_count: usize, mut step: impl FnMut(&TestArray, usize)) -> Option<Self> {
         let array = durable_array(level, member_count)?;
         let copies = array.home.path().join("copies");
@@ -120,9 +122,9 @@ impl Run {
         self.copies.join(format!("{step}-{slot}"))
     }
 
-    /// Puts back a member's tree as it was after `step`, with `.cxlraid` as it was after the last step, and with the
-    /// position of `step` or, once in three, of the step before. The table of backing files does not fit the copies:
-    /// recovery has to find that out here.
+    /// Puts back a member's tree as it was after `step`, with `.cxlraid` as it was after the last
+    /// step, and with the position of `step` or, once in three, of the step before. The table of
+    /// backing files does not fit the copies: recovery has to find that out here.
     fn put_back(&self, slot: usize, step: usize, random: &mut Rng) {
         let member = &self.array.members[slot];
         copy(&self.copy_of(step, slot), &member.join("data"));
@@ -132,7 +134,8 @@ impl Run {
     }
 }
 
-/// Each level and number of members with each seed from 1 to CXLRAID_TEST_SEEDS (1 if it is not set).
+/// Each level and number of members with each seed from 1 to CXLRAID_TEST_SEEDS (1 if it is not
+/// set).
 fn with_seeds(shapes: [(Level, usize); 3]) -> impl Iterator<Item = (Level, usize, u64)> {
     let seeds: u64 = std::env::var("CXLRAID_TEST_SEEDS").map_or(1, |text| text.parse().unwrap());
     shapes.into_iter().flat_map(move |(level, member_count)| (1..=seeds).map(move |seed| (level, member_count, seed)))
@@ -160,7 +163,8 @@ fn members_that_come_back_at_different_moments_end_at_the_same_one() {
                 let Node::File(file) = &opened.node else { panic!("{} is no file", path.display()) };
                 assert_eq!(file.verify(), Ok(0), "{} {entry:?}", path.display());
             }
-            // If some member came back at the last step, no name is lost. Modes and contents are not compared.
+            // If some member came back at the last step, no name is lost. Modes and contents are
+            // not compared.
             if moments.contains(&steps) {
                 let paths = |tree: &std::collections::BTreeMap<PathBuf, Entry>| tree.keys().cloned().collect::<Vec<_>>();
                 assert_eq!(paths(&tree), paths(&last));
@@ -169,14 +173,15 @@ fn members_that_come_back_at_different_moments_end_at_the_same_one() {
     }
 }
 
-/// In the crash the array also loses as many members as the level bears. Every file name that is left must open.
+/// In the crash the array also loses as many members as the level bears. Every file name that is
+/// left must open.
 #[test]
 fn with_members_lost_in_the_crash_every_name_still_opens() {
     let steps = 16;
     for (level, member_count, seed) in with_seeds([(Level::Raid6, 4), (Level::Raid5, 3), (Level::Raid1, 3)]) {
         let mut random = Rng(seed | 1 << 41);
-        // Odd steps create a file and most even steps remove it, as SQLite does with its rollback journal. Some even
-        // steps make a random change.
+        // Odd steps create a file and most even steps remove it, as SQLite does with its rollback
+        // journal. Some even steps make a random change.
         let step = |array: &TestArray, number: usize| {
             if number % 2 == 1 {
                 if let Ok(Reached::Array(opened)) = array.namespace.open(b"/data/journal", CREATE, 0o640) {
@@ -214,7 +219,8 @@ fn with_members_lost_in_the_crash_every_name_still_opens() {
     }
 }
 
-/// A file that is lost on more members than the level bears cannot be opened. Other files, and the array, stay usable.
+/// A file that is lost on more members than the level bears cannot be opened. Other files, and the
+/// array, stay usable.
 #[test]
 fn a_file_beyond_repair_gives_eio_and_leaves_the_array_in_use() {
     let Some(mut array) = durable_array(Level::Raid5, 3) else { return };
@@ -240,8 +246,9 @@ fn a_file_beyond_repair_gives_eio_and_leaves_the_array_in_use() {
     array.assert_same_trees();
 }
 
-/// The first recovery's changes are durable, but not the positions that it set after them. So the second recovery
-/// begins where the first began, and finds at some names the things that later changes put there.
+/// The first recovery's changes are durable, but not the positions that it set after them. So the
+/// second recovery begins where the first began, and finds at some names the things that later
+/// changes put there.
 #[test]
 fn a_second_crash_before_positions_are_durable_takes_nothing_away() {
     type Change = fn(cxlraid_namespace::Namespace);
@@ -290,8 +297,9 @@ fn a_second_crash_before_positions_are_durable_takes_nothing_away() {
                 tree
             };
             let wanted = contents(&array, 0);
-            // Recovery makes the last change of the log only if a member has made it, and it makes up nothing: so two
-            // more changes that cancel each other, and the changes under test are not the last.
+            // Recovery makes the last change of the log only if a member has made it, and it makes
+            // up nothing: so two more changes that cancel each other, and the changes under test
+            // are not the last.
             inside(names.mkdir(b"/data/last", 0o750));
             inside(names.rmdir(b"/data/last"));
             for &slot in behind {
@@ -319,11 +327,13 @@ unsafe extern "C" {
     fn kill(pid: i32, signal: i32) -> i32;
 }
 
-/// Attaches the array in another process, which is killed as soon as `is_time` says so; it may also end before that.
+/// Attaches the array in another process, which is killed as soon as `is_time` says so; it may also
+/// end before that.
 fn recover_until(array: &TestArray, is_time: impl Fn() -> bool) {
     let _ = std::fs::remove_file(array.segment());
-    // SAFETY: libc's fork. The child allocates, which glibc allows after fork, attaches the array, for which no lock is
-    // held (`Keep` keeps nothing and the parent has detached), and ends without destructors.
+    // SAFETY: libc's fork. The child allocates, which glibc allows after fork, attaches the array,
+    // for which no lock is held (`Keep` keeps nothing and the parent has detached), and ends
+    // without destructors.
     let pid = unsafe { fork() };
     if pid == 0 {
         let attach = || array.attach_keeping(Keep { count: 0, allowed: || false });
@@ -346,12 +356,13 @@ fn recover_until(array: &TestArray, is_time: impl Fn() -> bool) {
     assert!(ended == pid && (status == 0 || status == SIGKILL), "{ended} {status:#x}");
 }
 
-/// The second crash comes in the middle of the first recovery. All that the first recovery had done until it was
-/// killed is durable.
+/// The second crash comes in the middle of the first recovery. All that the first recovery had done
+/// until it was killed is durable.
 #[test]
 fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
     for slot in [1, 0] {
-        // The path at which the first recovery is killed, and whether a directory with a file was moved before.
+        // The path at which the first recovery is killed, and whether a directory with a file was
+        // moved before.
         for (kill_at, with_moved_directory) in
             [("e", false), ("d", false), ("d/g", false), ("d/g", true), ("f", true), ("d/last", true)]
         {
@@ -364,7 +375,8 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
             let (start, copied) = (position(&array.members[slot]), array.members[slot].with_extension("data"));
             copy(&data, &copied);
             if with_moved_directory {
-                // A file is made in a directory that is renamed then, and both again at the old names.
+                // A file is made in a directory that is renamed then, and both again at the old
+                // names.
                 inside(names.mkdir(b"/data/c", 0o700));
                 inside(names.open(b"/data/c/f", CREATE, 0o640));
                 inside(names.rename(b"/data/c", b"/data/f", RenameFlags::empty()));
@@ -383,7 +395,8 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
             put_files_back(&copied, &array.members[slot]);
             set_position(&array.members[slot], start);
             let paths = |member: &Path| tree(member).into_keys().collect::<Vec<_>>();
-            // Recovery makes the path. At some of these paths it puts something else later; the kill can hit either.
+            // Recovery makes the path. At some of these paths it puts something else later; the
+            // kill can hit either.
             recover_until(&array, || data.join(kill_at).exists());
             println!(
                 "member {slot} behind, {kill_at}: {:?}, position {}, started at {start}",
@@ -400,8 +413,9 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
     }
 }
 
-/// The first recovery, which is played by hand, died after it had made a file and before it set the file's attribute
-/// and mode. The second one is killed when it has passed that change. A third one must still put the file right.
+/// The first recovery, which is played by hand, died after it had made a file and before it set the
+/// file's attribute and mode. The second one is killed when it has passed that change. A third one
+/// must still put the file right.
 #[test]
 fn a_file_without_its_mode_is_put_right_by_a_later_recovery() {
     // The kill comes at another instruction each time.
@@ -428,8 +442,9 @@ fn a_file_without_its_mode_is_put_right_by_a_later_recovery() {
     }
 }
 
-/// The log has changes below a directory that a symlink has since replaced. Recovery does not follow the symlink: it
-/// neither looks for nor removes anything in the directory to which the symlink leads.
+/// The log has changes below a directory that a symlink has since replaced. Recovery does not
+/// follow the symlink: it neither looks for nor removes anything in the directory to which the
+/// symlink leads.
 #[test]
 fn recovery_does_not_follow_a_symlink_out_of_the_array() {
     for slot in [0, 1] {
@@ -464,8 +479,8 @@ fn recovery_does_not_follow_a_symlink_out_of_the_array() {
     }
 }
 
-/// On one member somebody has replaced the file that was made last, by hand. The log tells which file it was, so
-/// recovery does not copy the replacement to the other members.
+/// On one member somebody has replaced the file that was made last, by hand. The log tells which
+/// file it was, so recovery does not copy the replacement to the other members.
 #[test]
 fn what_is_put_by_hand_in_the_place_of_the_last_file_is_not_given_to_the_other_members() {
     for slot in [0, 2] {

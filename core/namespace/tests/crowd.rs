@@ -1,5 +1,6 @@
-//! Four processes change names at random, some are killed and replaced, and afterwards all members hold the same tree. The seed is printed;
-//! `CXLRAID_TEST_SEED` repeats a run's choices, though not how the processes meet.
+//! Four processes change names at random, some are killed and replaced, and afterwards all members
+//! hold the same tree. The seed is printed; `CXLRAID_TEST_SEED` repeats a run's choices, though not
+//! how the processes meet.
 
 mod common;
 
@@ -90,7 +91,8 @@ fn members_stay_the_same_under_processes_that_change_names_and_are_killed() {
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        // The next change makes good what the last to die left behind, and the next start what they had open.
+        // The next change makes good what the last to die left behind, and the next start what they
+        // had open.
         let _ = names.mkdir(b"/data/after", 0o700);
         let _ = names.rmdir(b"/data/after");
         names.files().array().runtime().reap();

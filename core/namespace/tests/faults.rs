@@ -191,7 +191,8 @@ fn a_process_killed_in_the_middle_of_a_change_leaves_whole_trees() {
                 std::io::BufRead::read_line(&mut output, &mut line).unwrap();
             }
         }
-        // Now and then long enough that what one killed before has left locked is taken over (10 ms), or nobody gets further.
+        // Now and then long enough that what one killed before has left locked is taken over (10
+        // ms), or nobody gets further.
         let patience_us = if round % 8 == 0 { 25_000 } else { 0 };
         std::thread::sleep(std::time::Duration::from_micros(1000 + round * 137 % 3000 + patience_us));
         for mut child in children {

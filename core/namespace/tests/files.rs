@@ -221,7 +221,8 @@ fn an_inherited_descriptor_is_recognised() {
 fn what_was_left_half_made_is_completed_when_it_is_opened() {
     let array = TestArray::new();
     let names = array.namespace;
-    // The maker died after the first member's file, without and with its attribute, and left something over elsewhere.
+    // The maker died after the first member's file, without and with its attribute, and left
+    // something over elsewhere.
     std::fs::write(array.members[0].join("data/bare"), "").unwrap();
     drop(create(names, "/data/alone"));
     std::fs::remove_file(array.members[1].join("data/alone")).unwrap();
@@ -263,7 +264,8 @@ fn pipes_are_the_anchors() {
 
 #[test]
 fn directories_are_synced_on_members_that_keep_something() {
-    // On the disk, where a member survives power loss; elsewhere there is nothing to do and nothing that can fail.
+    // On the disk, where a member survives power loss; elsewhere there is nothing to do and nothing
+    // that can fail.
     let home = tempfile::Builder::new().prefix("cxlraid-sync-").tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let members: Vec<_> = (0..2).map(|slot| home.path().join(format!("m{slot}"))).collect();
     members.iter().for_each(|member| std::fs::create_dir(member).unwrap());

@@ -1,4 +1,5 @@
-//! A member that was lost is made anew: names, tables and, once files are opened, every byte, so that any other member may be lost next.
+//! A member that was lost is made anew: names, tables and, once files are opened, every byte, so
+//! that any other member may be lost next.
 
 mod common;
 
@@ -160,7 +161,8 @@ fn a_second_member_that_is_lost_before_the_first_is_rebuilt_is_not_given_up() {
     let mut filled = Filled::new(Level::Raid5, 3, 5);
     filled.lose(1, Loss::Replaced);
     fill(&filled.array.config, 1, Content::Anew).unwrap();
-    // Nothing has been computed yet, and another member is missing at the next start: it has what the rebuild needs, and must not become stale.
+    // Nothing has been computed yet, and another member is missing at the next start: it has what
+    // the rebuild needs, and must not become stale.
     let aside = filled.array.home.path().join("second");
     fs::rename(&filled.array.members[2], &aside).unwrap();
     let refused = array::Array::attach(&filled.array.config).map(drop).unwrap_err();
@@ -187,7 +189,8 @@ fn a_member_that_failed_while_another_was_out_is_stale_and_was_not_used_apart() 
     let mut filled = Filled::new(Level::Raid6, 4, 99);
     filled.lose(2, Loss::Stale);
     filled.lose(0, Loss::Stale);
-    // The superblock of the first member still says that the third is out. The third is made anew, with another UUID.
+    // The superblock of the first member still says that the third is out. The third is made anew,
+    // with another UUID.
     fill(&filled.array.config, 2, Content::Anew).unwrap();
     filled.array.restart();
     assert_eq!(filled.array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0));
@@ -197,7 +200,8 @@ fn a_member_that_failed_while_another_was_out_is_stale_and_was_not_used_apart() 
     assert_contents(&filled.array, &filled.contents);
 }
 
-/// What an attempt to bring a member back has not kept has a mark from then on: the next attempt must not take for whole what this one has cut or made anew, whatever a clock says.
+/// What an attempt to bring a member back has not kept has a mark from then on: the next attempt
+/// must not take for whole what this one has cut or made anew, whatever a clock says.
 #[test]
 fn what_an_attempt_did_not_keep_is_marked() {
     let mut filled = Filled::new(Level::Raid5, 3, 77);
@@ -338,8 +342,8 @@ fn directories_of_others_are_refused_and_not_changed() {
     assert!(matches!(refused, FillError::InUse | FillError::Attach(_)), "{refused}");
 }
 
-/// A directory is moved below another one, so that no path of its names is one that the kernel takes. A member that is made
-/// anew has these names too.
+/// A directory is moved below another one, so that no path of its names is one that the kernel
+/// takes. A member that is made anew has these names too.
 #[test]
 fn names_deeper_than_a_path_may_be_come_to_a_new_member() {
     let mut array = TestArray::with(Level::Raid5, 3);

@@ -1,4 +1,5 @@
-//! A program of one user dies in the middle of a change, and the next program is another user's, who may not finish it.
+//! A program of one user dies in the middle of a change, and the next program is another user's,
+//! who may not finish it.
 
 mod common;
 

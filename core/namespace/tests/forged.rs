@@ -227,7 +227,8 @@ fn a_file_that_nobody_has_open_is_not_read_or_cut_by_a_forged_one() {
     }
 }
 
-/// On each member alone, or on all: the file's name, bytes, owner and mode stay its own when recovery compares the members.
+/// On each member alone, or on all: the file's name, bytes, owner and mode stay its own when
+/// recovery compares the members.
 #[test]
 fn recovery_gives_nobody_a_file_whose_attribute_he_forged() {
     for forged in [&[0][..], &[1], &[2], &[0, 1, 2]] {
@@ -253,8 +254,8 @@ fn recovery_gives_nobody_a_file_whose_attribute_he_forged() {
     }
 }
 
-/// With another generation the attribute names a file that is gone, or is going to be made. What loses its name with such an attribute takes nothing from the file that has the
-/// number now.
+/// With another generation the attribute names a file that is gone, or is going to be made. What
+/// loses its name with such an attribute takes nothing from the file that has the number now.
 #[test]
 fn a_file_is_not_freed_by_a_forged_one_of_another_generation() {
     let takes: [fn(Namespace); 2] = [
@@ -330,7 +331,8 @@ fn a_directory_that_was_moved_to_a_new_name_on_one_member_is_not_removed_there()
             std::fs::rename(member.join("data/t/private"), member.join("data/t/new")).unwrap();
         }
         make(&names);
-        // The backing files were not made anew from what the first member has: they are those from before.
+        // The backing files were not made anew from what the first member has: they are those from
+        // before.
         assert_eq!([inode(1), inode(2)], before);
         assert_eq!(content(other(&array), "/data/t/private/kept"), b"root's own");
         assert_eq!(names.files().array().in_use().len(), 3);
@@ -365,7 +367,8 @@ fn a_change_of_attributes_does_not_reach_another_file_that_was_put_in_a_files_pl
     let names = array.namespace;
     write(&inside(names.open(b"/data/t/roots", CREATE, 0o600)), 0, b"root's own");
     let theirs = raw_attribute(&array.members[0].join("data/g"), ATTRIBUTE).unwrap();
-    // The first member's file says that it is a third one, so it is none of the array; the second has root's file in its place.
+    // The first member's file says that it is a third one, so it is none of the array; the second
+    // has root's file in its place.
     lsetxattr(array.members[0].join("data/t/x"), ATTRIBUTE, &theirs, XattrFlags::empty()).unwrap();
     let roots = std::fs::File::open(array.members[1].join("data/t/roots")).unwrap();
     std::fs::rename(array.members[1].join("data/t/roots"), array.members[1].join("data/t/x")).unwrap();
@@ -386,12 +389,14 @@ fn a_forged_file_is_not_believed_where_another_member_has_lost_its_table() {
     }
     forge(&array);
     std::fs::remove_file(array.members[1].join("data/t/x")).unwrap();
-    // Nothing tells on which members two directories have been exchanged, so that names are compared as a whole after a death.
+    // Nothing tells on which members two directories have been exchanged, so that names are
+    // compared as a whole after a death.
     assert!(names.rename(b"/data/one", b"/data/two", RenameFlags::EXCHANGE).is_ok());
     names.files().array().runtime().note_deaths();
     let files: Vec<std::fs::File> =
         array.members.iter().map(|member| std::fs::File::open(member.join("data/g")).unwrap()).collect();
-    // The last member's table says nothing. All members are on one file system, so a file could be that member's by its device.
+    // The last member's table says nothing. All members are on one file system, so a file could be
+    // that member's by its device.
     std::fs::remove_file(array.members[2].join(".cxlraid/backings")).unwrap();
     other(&array);
     for file in files {
@@ -407,7 +412,8 @@ fn recovery_does_not_remove_files_whose_directory_was_moved_away_on_the_first_me
     inside(names.mkdir(b"/data/t/e", 0o755));
     inside(names.chown(b"/data/t/e", USER, USER, false));
     write(&create(names, "/data/t/e/kept"), 0, b"root's own");
-    // The user takes his directory out of the array, with root's file in it, and brings it back later.
+    // The user takes his directory out of the array, with root's file in it, and brings it back
+    // later.
     let (here, away) = (array.members[0].join("data/t/e"), array.members[0].join("away"));
     std::fs::rename(&here, &away).unwrap();
     assert_eq!(names.recover(), Ok(3));
@@ -435,7 +441,8 @@ fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
         },
         |member| std::fs::set_permissions(member.join("data/t"), std::fs::Permissions::from_mode(0o500)).unwrap(),
         |member| {
-            // The other user's file cannot be removed there, so it is in the way of whoever wants to remove the directory.
+            // The other user's file cannot be removed there, so it is in the way of whoever wants
+            // to remove the directory.
             std::fs::rename(member.join("data/g"), member.join("data/t/d/g")).unwrap();
             std::fs::rename(member.join("data/t/y"), member.join("data/t/z")).unwrap();
             std::fs::rename(member.join("data/t/d"), member.join("data/t/y")).unwrap();
@@ -472,7 +479,8 @@ fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
         };
         let before = first();
         attack(&array.members[1]);
-        // This user may not see all of the tree, so he cannot make the names the same. A process that never was root's knows that beforehand.
+        // This user may not see all of the tree, so he cannot make the names the same. A process
+        // that never was root's knows that beforehand.
         let act_as = |user| {
             if is_effective {
                 // SAFETY: concerns this thread only.

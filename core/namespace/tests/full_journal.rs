@@ -29,7 +29,8 @@ fn attach(home: &Path) -> Namespace {
     Namespace::new(Files::new(Array::attach(&config(home)).unwrap()).unwrap()).unwrap()
 }
 
-/// Not a test by itself: a process that dies of its first store in place, behind the commit of its record. It has no handler of faults.
+/// Not a test by itself: a process that dies of its first store in place, behind the commit of its
+/// record. It has no handler of faults.
 #[test]
 fn child_process() {
     let Ok(task) = std::env::var(CHILD) else { return };

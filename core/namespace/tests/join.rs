@@ -1,4 +1,5 @@
-//! A member comes into use while programs use the array. Each attachment of this process stands for a process of its own.
+//! A member comes into use while programs use the array. Each attachment of this process stands for
+//! a process of its own.
 
 mod common;
 
@@ -132,7 +133,8 @@ fn a_process_from_before_is_waited_for_and_files_that_are_open_go_on_without_the
         let mut one = bytes(1, 70_000);
         join(&array, slot).unwrap();
         assert_eq!(out(names), MemberSet::EMPTY);
-        // One that starts afterwards opens the file on all members, and goes on without the new one as well.
+        // One that starts afterwards opens the file on all members, and goes on without the new one
+        // as well.
         let other = array.attach_keeping(Keep::NOTHING);
         let again = open(other, "/data/one");
         for (round, opened) in [&opened, &again, &opened].into_iter().enumerate() {
@@ -225,7 +227,8 @@ fn files_without_a_name_go_on_and_those_that_never_had_one_are_waited_for() {
     let never = inside(names.open(b"/data", RDWR | OFlags::TMPFILE, 0o600));
     assert!(matches!(join(&array, 2), Err(FillError::Nameless)));
     assert_eq!(out(names), MemberSet::EMPTY.with(2));
-    // The member gets its names when it can join, not at each attempt: changes of names wait for that.
+    // The member gets its names when it can join, not at each attempt: changes of names wait for
+    // that.
     assert!(!array.members[2].join("data/two").exists());
     // It may still get a name once it is kept for others to find.
     file_of(&never).keep_nameless();
@@ -261,7 +264,8 @@ fn a_member_that_joined_and_fails_is_stale() {
     assert!(read(&open(array.namespace, "/data/one")) == [5; 70_000]);
 }
 
-/// A child of a process from before, which is gone, is not seen when the member joins. It takes the member out before it does anything.
+/// A child of a process from before, which is gone, is not seen when the member joins. It takes the
+/// member out before it does anything.
 #[test]
 fn a_process_that_turns_up_without_reaching_the_member_takes_it_out() {
     let mut array = with_lost(Level::Raid5, 3, 1);

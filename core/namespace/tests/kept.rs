@@ -23,7 +23,8 @@ unsafe extern "C" {
     fn kill(pid: i32, signal: i32) -> i32;
 }
 
-/// An array on which this process keeps files open, and a second view of it as another process would have one.
+/// An array on which this process keeps files open, and a second view of it as another process
+/// would have one.
 fn array() -> (TestArray, Namespace, Namespace) {
     let array = TestArray::new();
     let names = array.attach_keeping(KEEP);
@@ -41,7 +42,8 @@ fn content(names: Namespace, path: &str) -> Vec<u8> {
     read(&inside(names.open(path.as_bytes(), RDONLY, 0)))
 }
 
-/// The descriptors of this process below the array's members whose path there ends so, and the blocks of what they are open on.
+/// The descriptors of this process below the array's members whose path there ends so, and the
+/// blocks of what they are open on.
 fn descriptors(array: &TestArray, end: &str) -> Vec<u64> {
     let home = array.home.path().to_str().unwrap();
     let entries = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| entry.ok().map(|entry| entry.path()));

@@ -17,8 +17,8 @@ fn again(array: &TestArray) -> Namespace {
     array.attach_keeping(Keep::NOTHING)
 }
 
-/// The lowest member's directory is renamed: what was opened there stays open, and nobody finds the member any more. Returns the view of a process that starts
-/// then.
+/// The lowest member's directory is renamed: what was opened there stays open, and nobody finds the
+/// member any more. Returns the view of a process that starts then.
 fn lose_first(array: &TestArray) -> Namespace {
     std::fs::rename(&array.members[0], array.home.path().join("elsewhere")).unwrap();
     again(array)
@@ -109,7 +109,8 @@ impl Liveness for Nobody {
     }
 }
 
-/// A writer has died between its data and their parity; what others had stored in the same stripe is there although their member is lost before anybody comes to that stripe.
+/// A writer has died between its data and their parity; what others had stored in the same stripe
+/// is there although their member is lost before anybody comes to that stripe.
 #[test]
 fn a_stripe_that_a_dead_writer_left_half_written_is_made_good_before_its_member_goes_out() {
     for (level, member_count) in [(Level::Raid5, 3), (Level::Raid6, 5), (Level::Raid5, 4)] {

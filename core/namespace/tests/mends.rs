@@ -1,5 +1,6 @@
-//! Somebody has damaged names or files of a member by hand, while another member is away. A look makes good what the members that are here can make good. The member that
-//! is away has missed nothing by that, and is in sync when it is back: another damaged file may need it.
+//! Somebody has damaged names or files of a member by hand, while another member is away. A look
+//! makes good what the members that are here can make good. The member that is away has missed
+//! nothing by that, and is in sync when it is back: another damaged file may need it.
 //!
 //! The machine starts anew each time: the runtime segment is gone.
 
@@ -125,7 +126,8 @@ fn a_directory_that_is_given_back_leaves_a_member_that_is_away_in_sync() {
     assert_right(&array);
 }
 
-/// The last change of names gave a file a second name, or another one. What it gave is what was lost.
+/// The last change of names gave a file a second name, or another one. What it gave is what was
+/// lost.
 #[test]
 fn a_name_that_the_last_change_gave_is_given_back_while_a_member_is_away() {
     let link: fn(Namespace) = |names| inside(names.link(b"/data/a", b"/data/new", false));
@@ -160,8 +162,9 @@ fn a_change_behind_a_mend_makes_a_member_that_is_away_stale() {
     }
 }
 
-/// A crash in the middle of an append has left bytes behind the end of a file, and parity that counts them. Of the member that is away nobody knows which it has. Parity that a mend makes
-/// must not pass for that of this member.
+/// A crash in the middle of an append has left bytes behind the end of a file, and parity that
+/// counts them. Of the member that is away nobody knows which it has. Parity that a mend makes must
+/// not pass for that of this member.
 #[test]
 fn what_a_crash_left_behind_the_end_fits_when_a_member_comes_back() {
     for away in 0..4 {
@@ -186,7 +189,8 @@ fn what_a_crash_left_behind_the_end_fits_when_a_member_comes_back() {
     }
 }
 
-/// A mend that is cut short leaves a file of zeros and the note that its bytes are lost. The member that was away does not know of the note.
+/// A mend that is cut short leaves a file of zeros and the note that its bytes are lost. The member
+/// that was away does not know of the note.
 #[test]
 fn a_note_that_bytes_are_lost_outlives_the_return_of_a_member_that_does_not_know_it() {
     for lost in [0, 4] {
@@ -203,7 +207,8 @@ fn a_note_that_bytes_are_lost_outlives_the_return_of_a_member_that_does_not_know
     }
 }
 
-/// A change without the member that alone has the name `/data/new` decides that there is no such name.
+/// A change without the member that alone has the name `/data/new` decides that there is no such
+/// name.
 fn a_change_decides(mut array: TestArray) {
     without(&mut array, 1, |array| {
         inside(array.namespace.mkdir(b"/data/other", 0o755));
@@ -213,7 +218,8 @@ fn a_change_decides(mut array: TestArray) {
     inside(array.namespace.rmdir(b"/data/other"));
 }
 
-/// The last change that was made is one that no member which is here seems to have made. Only the member that is away tells.
+/// The last change that was made is one that no member which is here seems to have made. Only the
+/// member that is away tells.
 #[test]
 fn the_last_change_waits_for_the_member_that_tells_of_it() {
     let spoilt = || {
@@ -229,7 +235,8 @@ fn the_last_change_waits_for_the_member_that_tells_of_it() {
     a_change_decides(spoilt());
 }
 
-/// The last change made a file, and who is here has lost its name. Only the member that is away tells whether it was made.
+/// The last change made a file, and who is here has lost its name. Only the member that is away
+/// tells whether it was made.
 #[test]
 fn a_file_that_was_made_last_waits_for_the_member_that_has_it() {
     let spoilt = || {
@@ -246,7 +253,8 @@ fn a_file_that_was_made_last_waits_for_the_member_that_has_it() {
     a_change_decides(spoilt());
 }
 
-/// Two members have each lost a file that the other one has, and a third member is away. Neither goes out for what it has lost: programs would learn of the other file that it does not exist.
+/// Two members have each lost a file that the other one has, and a third member is away. Neither
+/// goes out for what it has lost: programs would learn of the other file that it does not exist.
 #[test]
 fn a_member_stays_that_alone_has_another_file() {
     let mut array = filled(Level::Raid1, 3);

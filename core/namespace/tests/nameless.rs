@@ -1,4 +1,5 @@
-//! Files that lose their last name while they are open: kept where another process finds them, and gone when nobody has them open.
+//! Files that lose their last name while they are open: kept where another process finds them, and
+//! gone when nobody has them open.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A write takes a program's setuid bit although another process, or one that has died, has set it since the last write.
+//! A write takes a program's setuid bit although another process, or one that has died, has set it
+//! since the last write.
 
 mod common;
 
@@ -71,7 +72,8 @@ fn a_mode_counts_that_a_program_set_before_it_died() {
     assert_taken(&array, &opened);
 }
 
-/// To cut a backing file would take the bit. So the file stays longer than its data, until it is opened by somebody who may keep the bit.
+/// To cut a backing file would take the bit. So the file stays longer than its data, until it is
+/// opened by somebody who may keep the bit.
 #[test]
 fn a_close_by_another_user_takes_no_mode_that_was_set_meanwhile() {
     if !is_root() {

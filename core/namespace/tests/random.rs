@@ -1,4 +1,5 @@
-//! Random changes from a seed: after them the trees of all members are the same, and the files hold what a model says.
+//! Random changes from a seed: after them the trees of all members are the same, and the files hold
+//! what a model says.
 
 mod common;
 
@@ -9,7 +10,8 @@ use layout::Level;
 use std::collections::BTreeMap;
 use sys::OsError;
 
-/// The seed of every run without CXLRAID_TEST_SEED: a test says the same each time it runs. Zero is no seed.
+/// The seed of every run without CXLRAID_TEST_SEED: a test says the same each time it runs. Zero is
+/// no seed.
 fn seed() -> u64 {
     std::env::var("CXLRAID_TEST_SEED").map_or(20_261_123, |text| text.parse().unwrap())
 }

@@ -67,7 +67,8 @@ fn fill(names: Namespace, directory: &str, bytes: &[u8]) {
     inside(names.symlink(b"sub", format!("{directory}/way").as_bytes()));
 }
 
-/// Every kind of call, and what it does to the directory: names that must be there then, and names that must not.
+/// Every kind of call, and what it does to the directory: names that must be there then, and names
+/// that must not.
 type Act = (&'static str, fn(&Scene) -> Result<(), OsError>, &'static [&'static str], &'static [&'static str]);
 
 fn done<T, H>(result: Result<Reached<T, H>, OsError>) -> Result<(), OsError> {
@@ -227,7 +228,8 @@ fn a_renamed_directory_is_where_calls_act_that_have_it_open() {
     }
 }
 
-/// The owner of the directory has put a symlink that leads out of the array into its place, on all members.
+/// The owner of the directory has put a symlink that leads out of the array into its place, on all
+/// members.
 #[test]
 fn a_symlink_in_the_place_of_an_open_directory_is_not_followed() {
     for (what, act, present, gone) in ACTS {
@@ -243,7 +245,8 @@ fn a_symlink_in_the_place_of_an_open_directory_is_not_followed() {
     }
 }
 
-/// The same on one member only, where what the call does elsewhere is in doubt: it may fail, but it leads nowhere.
+/// The same on one member only, where what the call does elsewhere is in doubt: it may fail, but it
+/// leads nowhere.
 #[test]
 fn nor_is_it_on_one_member_alone() {
     for slot in 0..MEMBER_COUNT {

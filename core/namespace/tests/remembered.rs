@@ -37,7 +37,8 @@ fn a_directory_that_becomes_a_symlink_is_noticed() {
         assert_eq!((size(names, "/data/one/f"), size(names, "/data/two/f")), (Ok(1), Ok(22)));
         assert_eq!(size(names, "/data/two/link"), Err(OsError::NOENT));
     }
-    // The same paths by way of a symlink; it is absolute, so the kernel alone would leave the member.
+    // The same paths by way of a symlink; it is absolute, so the kernel alone would leave the
+    // member.
     inside(names.rename(b"/data/one", b"/data/old", RenameFlags::empty()));
     inside(names.symlink(b"/data/two", b"/data/one"));
     assert_eq!(size(names, "/data/one/f"), Ok(22));

@@ -95,7 +95,8 @@ fn each_difference_is_told_and_what_can_be_is_mended() {
             let is_known = members > 2;
             let expected =
                 NameMismatch { path: path.as_bytes().to_vec(), slot, difference: difference.clone(), is_known, is_mended: false };
-            // Of two members nothing says which is right: then the lowest counts, and what it lacks is extra on the other.
+            // Of two members nothing says which is right: then the lowest counts, and what it lacks
+            // is extra on the other.
             assert_eq!(found, [expected], "{level:?} {members}");
             let found = scrub(&array.namespace, true);
             assert_eq!(found.iter().map(|found| found.is_mended).collect::<Vec<_>>(), [*can_mend], "{difference:?}");
@@ -135,7 +136,8 @@ fn a_scrub_beside_changes_of_names_sees_nothing_wrong() {
                     while !done.load(Ordering::Relaxed) {
                         let (one, other) = (path(&mut rng), path(&mut rng));
                         let (one, other) = (one.as_bytes(), other.as_bytes());
-                        // Most of these calls are refused, since what they name is not there, or is there already.
+                        // Most of these calls are refused, since what they name is not there, or is
+                        // there already.
                         match rng.below(8) {
                             0 => drop(names.mkdir(one, 0o700)),
                             1 => drop(names.unlink(one)),
@@ -166,7 +168,8 @@ fn a_scrub_beside_changes_of_names_sees_nothing_wrong() {
     }
 }
 
-/// Who closes a file gives back space, by which the file on one member after the other is modified for an instant.
+/// Who closes a file gives back space, by which the file on one member after the other is modified
+/// for an instant.
 #[test]
 fn a_scrub_beside_closes_sees_nothing_wrong() {
     for (level, members) in [(Level::Raid1, 3), (Level::Raid5, 3)] {

@@ -1,5 +1,5 @@
-//! An open directory is found though the member that its descriptor lies on is lost, and the directory was renamed, removed or replaced
-//! since.
+//! An open directory is found though the member that its descriptor lies on is lost, and the
+//! directory was renamed, removed or replaced since.
 
 mod common;
 

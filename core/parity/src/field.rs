@@ -1,13 +1,13 @@
-//! Arithmetic on single elements of GF(2^8), with tables of logarithms. It computes coefficients, such as
-//! those of Q; the kernels of the crate `persist` multiply the bytes of stripes.
+//! Arithmetic on single elements of GF(2^8), with tables of logarithms. It computes coefficients,
+//! such as those of Q; the kernels of the crate `persist` multiply the bytes of stripes.
 
 /// The field's polynomial is x^8 + x^4 + x^3 + x^2 + 1; this constant leaves out x^8.
 const POLYNOMIAL: u8 = 0x1d;
 /// The number of elements other than 0. In the field 2 to the power of 255 is 1 again.
 const ORDER: usize = 255;
 
-/// `EXP[i]` is the element 2 to the power of i. The table is twice as long as the powers differ, so that the
-/// sum of two logarithms can be the index.
+/// `EXP[i]` is the element 2 to the power of i. The table is twice as long as the powers differ, so
+/// that the sum of two logarithms can be the index.
 static EXP: [u8; 2 * ORDER] = exp_table();
 /// The logarithm to base 2 of 1..=255; entry 0 is unused.
 static LOG: [u8; 256] = log_table();
@@ -70,8 +70,8 @@ pub fn pow(exponent: usize) -> u8 {
     EXP[exponent % ORDER]
 }
 
-/// The factor by which data column `column` enters Q: 2 to the power of `column`, in GF(2^8). From column 255
-/// on the factors repeat; levels have far fewer columns.
+/// The factor by which data column `column` enters Q: 2 to the power of `column`, in GF(2^8). From
+/// column 255 on the factors repeat; levels have far fewer columns.
 #[inline]
 #[must_use]
 pub fn q_coefficient(column: usize) -> u8 {
@@ -82,7 +82,8 @@ pub fn q_coefficient(column: usize) -> u8 {
 mod tests {
     use super::*;
 
-    /// The definition: the product of two polynomials over GF(2), reduced by the field's polynomial.
+    /// The definition: the product of two polynomials over GF(2), reduced by the field's
+    /// polynomial.
     fn mul_slow(a: u8, b: u8) -> u8 {
         let product = (0..8).filter(|bit| b >> bit & 1 == 1).fold(0, |sum, bit| sum ^ (u16::from(a) << bit));
         (8..15).rev().fold(product, |rest, bit| if rest >> bit & 1 == 1 { rest ^ (0x11d << (bit - 8)) } else { rest }) as u8

@@ -8,8 +8,9 @@ pub const SOURCES_MAX: usize = MEMBER_COUNT_MAX;
 
 /// For up to two missing data columns, the coefficients of the sources they are the sum of.
 ///
-/// Sources are numbered: data columns `0..data_columns`, then P, then Q if there is one. Coefficients of what is missing, and of
-/// what is not needed, are 0; a source with coefficient 0 in all outputs need not be read.
+/// Sources are numbered: data columns `0..data_columns`, then P, then Q if there is one.
+/// Coefficients of what is missing, and of what is not needed, are 0; a source with coefficient 0
+/// in all outputs need not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
     source_count: usize,
@@ -19,8 +20,9 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// How to recover the data columns in `missing_data` (ascending, distinct) of a stripe of `data_columns` columns and
-    /// `parity_count` (1 or 2) parities, without P if `p_missing` and without Q if `q_missing`.
+    /// How to recover the data columns in `missing_data` (ascending, distinct) of a stripe of
+    /// `data_columns` columns and `parity_count` (1 or 2) parities, without P if `p_missing` and
+    /// without Q if `q_missing`.
     ///
     /// `None` if more is missing than parities are left, or the arguments describe no stripe.
     #[must_use]
@@ -71,8 +73,8 @@ impl Recovery {
         out[x] = 0;
     }
 
-    /// With P' and Q' the sums of what is left (P + sum of Di, Q + sum of 2^i * Di): Dx + Dy = P', 2^x Dx + 2^y Dy = Q', so
-    /// Dx = (2^y P' + Q') / (2^x + 2^y) and Dy = P' + Dx.
+    /// With P' and Q' the sums of what is left (P + sum of Di, Q + sum of 2^i * Di): Dx + Dy = P',
+    /// 2^x Dx + 2^y Dy = Q', so Dx = (2^y P' + Q') / (2^x + 2^y) and Dy = P' + Dx.
     fn solve_p_and_q(&mut self, data_columns: usize, x: usize, y: usize) {
         let (x_factor, y_factor) = (q_coefficient(x), q_coefficient(y));
         let scale = inv(x_factor ^ y_factor);

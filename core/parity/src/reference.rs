@@ -10,7 +10,8 @@ pub fn p<C: AsRef<[u8]>>(columns: &[C], out: &mut [u8]) {
     }
 }
 
-/// Q: the sum of 2^i times column i. Columns may differ in length; bytes past their ends count as zeros.
+/// Q: the sum of 2^i times column i. Columns may differ in length; bytes past their ends count as
+/// zeros.
 pub fn q<C: AsRef<[u8]>>(columns: &[C], out: &mut [u8]) {
     out.fill(0);
     for (i, column) in columns.iter().enumerate() {

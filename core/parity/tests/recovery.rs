@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 const LEN: usize = 48;
 
-/// Loses the sources in `lost` (numbered as in [`Recovery`]), recovers the data among them, compares.
+/// Loses the sources in `lost` (numbered as in [`Recovery`]), recovers the data among them,
+/// compares.
 fn check(columns: &[Vec<u8>], parity_count: usize, lost: &[usize]) {
     let k = columns.len();
     let mut sources = columns.to_vec();

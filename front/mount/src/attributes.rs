@@ -16,8 +16,9 @@ const XATTR_BYTES_MAX: usize = 65536;
 const UNCHANGED: u32 = u32::MAX;
 
 impl Session {
-    /// Runs `act` on a descriptor of what a request is about: the open file that it names, else the descriptor that only names the thing.
-    /// What is open and no file is looked at by the latter, too, which follows when another member answers.
+    /// Runs `act` on a descriptor of what a request is about: the open file that it names, else the
+    /// descriptor that only names the thing. What is open and no file is looked at by the latter,
+    /// too, which follows when another member answers.
     fn on<T>(&self, header: &Header, handle: Option<u64>, mut act: impl FnMut(BorrowedFd<'_>, &Kind) -> Result<T>) -> Result<T> {
         match handle.map(|handle| self.handles.get(handle)) {
             Some(Ok(opened)) if matches!(opened.node, Kind::File(_)) => act(opened.anchor.as_fd(), &opened.node),
@@ -25,8 +26,8 @@ impl Session {
         }
     }
 
-    /// Runs `act` on the descriptor that names something. A file without a name that is open can be reached by that alone once the member
-    /// of the descriptor has failed.
+    /// Runs `act` on the descriptor that names something. A file without a name that is open can be
+    /// reached by that alone once the member of the descriptor has failed.
     pub(crate) fn on_node<T>(&self, node: u64, mut act: impl FnMut(BorrowedFd<'_>, &Kind) -> Result<T>) -> Result<T> {
         match act(self.nodes.get(node)?.fd(), &Kind::Path(None)) {
             Err(error) if Namespace::may_be_failure(error) => match self.handles.file_of(node) {
@@ -58,7 +59,8 @@ impl Session {
         let change = |fd: BorrowedFd<'_>, kind: &Kind| {
             if !has(valid::CHANGES) {
                 match self.names.fchown(fd, kind, UNCHANGED, UNCHANGED) {
-                    // The kernel announces a change of bytes in this way, too, which takes the bits away by itself.
+                    // The kernel announces a change of bytes in this way, too, which takes the bits
+                    // away by itself.
                     Err(OsError::PERM) => {}
                     result => result?,
                 }
@@ -102,8 +104,8 @@ impl Session {
         self.tell_attributes(header, handle, answer)
     }
 
-    /// Truncates what a descriptor only names. The caller's right to write decides; what the array needs of the file to do it the caller
-    /// need not be allowed to read.
+    /// Truncates what a descriptor only names. The caller's right to write decides; what the array
+    /// needs of the file to do it the caller need not be allowed to read.
     fn truncate(&self, fd: BorrowedFd<'_>, kind: &Kind, bytes: u64) -> Result<()> {
         if FileType::from_raw_mode(self.names.fstat(fd, kind)?.st_mode) != FileType::RegularFile {
             return self.names.truncate_open(fd, kind, bytes);
@@ -128,7 +130,8 @@ impl Session {
         if header.user == 0 {
             return give(asked.bytes, answer, list);
         }
-        // Which trusted names there are only root is told. To the members this process asks, which may know.
+        // Which trusted names there are only root is told. To the members this process asks, which
+        // may know.
         let mut all = vec![0; XATTR_BYTES_MAX];
         let bytes = list(&mut all)?;
         let told = all[..bytes].split_inclusive(|&byte| byte == 0).filter(|name| !name.starts_with(b"trusted."));
@@ -164,7 +167,8 @@ fn give(room: u32, answer: &mut Answer, get: impl FnOnce(&mut [u8]) -> Result<us
     answer.fill((room as usize).min(XATTR_BYTES_MAX), get)
 }
 
-/// Tells those who watch a file (inotify(7)) that it was modified: members' files need not change with it.
+/// Tells those who watch a file (inotify(7)) that it was modified: members' files need not change
+/// with it.
 pub(crate) fn tell_modified(file: &FileRef, anchor: BorrowedFd<'_>) {
     if file.may_be_watched() {
         file.tell_modified(anchor);

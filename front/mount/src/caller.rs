@@ -1,10 +1,11 @@
-//! The user in whose name a call on the mount is made: each worker thread takes on the user, the groups and the umask of the process that
-//! the request comes from, so that the members' file systems judge as if that process had made the call itself.
+//! The user in whose name a call on the mount is made: each worker thread takes on the user, the
+//! groups and the umask of the process that the request comes from, so that the members' file
+//! systems judge as if that process had made the call itself.
 //!
-//! The kernel's own checks (`default_permissions`) come first. A user id other than 0 as file-system user takes from
-//! the thread, for as long as that lasts, the capabilities that override permissions of files (credentials(7),
-//! setfsuid(2)). All of this is the thread's alone: the system calls are made without libc, which would change every
-//! thread of the process.
+//! The kernel's own checks (`default_permissions`) come first. A user id other than 0 as
+//! file-system user takes from the thread, for as long as that lasts, the capabilities that
+//! override permissions of files (credentials(7), setfsuid(2)). All of this is the thread's alone:
+//! the system calls are made without libc, which would change every thread of the process.
 #![allow(unsafe_code)] // Only so can one thread have rights and a umask of its own.
 
 use crate::wire::Header;
@@ -25,9 +26,11 @@ thread_local! {
     static HAS_GROUPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What serving a mount takes (capabilities(7)): to act on files as any user and as root, to set what only root may set of them, to look
-/// into other processes of the array, and to unmount. It is not among them to pass over quotas and to take blocks that a file system
-/// reserves (CAP_SYS_RESOURCE): to the members' file systems the writer is this process, whoever the caller is.
+/// What serving a mount takes (capabilities(7)): to act on files as any user and as root, to set
+/// what only root may set of them, to look into other processes of the array, and to unmount. It is
+/// not among them to pass over quotas and to take blocks that a file system reserves
+/// (CAP_SYS_RESOURCE): to the members' file systems the writer is this process, whoever the caller
+/// is.
 const NEEDED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -44,7 +47,8 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::LEASE)
     .union(CapabilitySet::SETFCAP);
 
-/// Gives up for good what serving a mount does not take, in this thread and those that it starts from now on.
+/// Gives up for good what serving a mount does not take, in this thread and those that it starts
+/// from now on.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -57,13 +61,14 @@ pub fn drop_rights() -> sys::Result<()> {
     set_capabilities(None, CapabilitySets { effective: now.effective.intersection(kept), permitted: kept, inheritable: none })
 }
 
-/// Makes this thread's umask its own, and takes away none of a mode's bits until [`mask`] says otherwise.
+/// Makes this thread's umask its own, and takes away none of a mode's bits until [`mask`] says
+/// otherwise.
 ///
 /// # Errors
 /// Those of unshare(2).
 pub(crate) fn begin_thread() -> sys::Result<()> {
-    // SAFETY: only the file-system attributes (umask, working directory, root) are no longer shared with the other
-    // threads; nothing here relies on their being shared.
+    // SAFETY: only the file-system attributes (umask, working directory, root) are no longer shared
+    // with the other threads; nothing here relies on their being shared.
     unsafe { unshare_unsafe(UnshareFlags::FS) }?;
     mask(0);
     set(0, 0);
@@ -79,7 +84,8 @@ pub(crate) fn mask(bits: u32) {
 /// Whether a call asks for the right to do something by path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// What is open is used: the caller's user decides, say, whether a write takes set-user-ID away.
+    /// What is open is used: the caller's user decides, say, whether a write takes set-user-ID
+    /// away.
     User,
     /// Supplementary groups count too.
     Groups,
@@ -90,14 +96,16 @@ pub(crate) fn become_caller(header: &Header, needs: Needs) {
     let is_plain = header.user != 0;
     if is_plain && needs == Needs::Groups {
         let groups = groups_of(header.process);
-        // Without the right to set groups the caller has only its own: less than it may, never more.
+        // Without the right to set groups the caller has only its own: less than it may, never
+        // more.
         let _ = set_thread_groups(&groups);
         HAS_GROUPS.set(!groups.is_empty());
     } else if HAS_GROUPS.get() {
         let _ = set_thread_groups(&[]);
         HAS_GROUPS.set(false);
     }
-    // An id that this user namespace does not know is nobody's. setfsuid(2) would leave the former caller's.
+    // An id that this user namespace does not know is nobody's. setfsuid(2) would leave the former
+    // caller's.
     let known = |id: u32| if id == u32::MAX { NOBODY } else { id };
     set(known(header.user), known(header.group));
 }
@@ -116,8 +124,8 @@ pub(crate) fn as_root<T>(act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `act` for a caller who may not keep set-ID bits over it, if `is_to_lose` says so. Of root that is asked here: other users' threads
-/// lack the right anyway.
+/// Runs `act` for a caller who may not keep set-ID bits over it, if `is_to_lose` says so. Of root
+/// that is asked here: other users' threads lack the right anyway.
 pub(crate) fn losing_set_id<T>(is_to_lose: bool, act: impl FnOnce() -> T) -> T {
     struct Back(CapabilitySets);
     impl Drop for Back {
@@ -148,7 +156,8 @@ fn set(user: u32, group: u32) {
     NOW.set((user, group));
 }
 
-/// The supplementary groups of a process; none if it has ended, or belongs to another PID namespace (0).
+/// The supplementary groups of a process; none if it has ended, or belongs to another PID namespace
+/// (0).
 fn groups_of(process: u32) -> Vec<Gid> {
     if process == 0 {
         return Vec::new();

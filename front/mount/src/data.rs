@@ -30,7 +30,8 @@ impl Session {
     pub(crate) fn open(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, _) = wire::split::<OpenIn>(body)?;
         let flags = OFlags::from_bits_retain(asked.flags);
-        // The caller's rights are those of the file itself; what is opened then is the array's, with all rights.
+        // The caller's rights are those of the file itself; what is opened then is the array's,
+        // with all rights.
         let wanted = match flags & OFlags::RWMODE {
             _ if asked.flags & FOR_EXECUTION != 0 => Access::EXEC_OK,
             OFlags::RDONLY if flags.contains(OFlags::TRUNC) => Access::READ_OK | Access::WRITE_OK,
@@ -68,7 +69,8 @@ impl Session {
         OpenOut { handle: self.handles.enter(node, opened), flags, padding: 0 }
     }
 
-    /// Makes a file, or opens the one that another has made meanwhile; or makes a file without a name (O_TMPFILE).
+    /// Makes a file, or opens the one that another has made meanwhile; or makes a file without a
+    /// name (O_TMPFILE).
     pub(crate) fn create(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, rest) = wire::split::<CreateIn>(body)?;
         let kept = OFlags::RWMODE | OFlags::APPEND | OFlags::EXCL | OFlags::TRUNC | OFlags::NONBLOCK;
@@ -205,7 +207,8 @@ impl Session {
         answer.put(&self.handle(header.node, opened))
     }
 
-    /// Names in a directory, from a position on. Reading from the beginning reads the directory anew, on the member that answers now.
+    /// Names in a directory, from a position on. Reading from the beginning reads the directory
+    /// anew, on the member that answers now.
     pub(crate) fn read_directory(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, _) = wire::split::<ReadIn>(body)?;
         let handle = self.handles.get(asked.handle)?;
@@ -255,8 +258,8 @@ fn require_range(offset: u64, bytes: u64) -> Result<()> {
     if fits { Ok(()) } else { Err(OsError::INVAL) }
 }
 
-/// Stores pages of the kernel's cache, which a program has stored to through a mapping. A file that the other door has cut meanwhile does
-/// not grow by that: to the kernel all of them are stored.
+/// Stores pages of the kernel's cache, which a program has stored to through a mapping. A file that
+/// the other door has cut meanwhile does not grow by that: to the kernel all of them are stored.
 fn store_pages(file: &FileRef, offset: u64, bytes: &[u8]) -> Result<usize> {
     let within = file.size().saturating_sub(offset).min(bytes.len() as u64) as usize;
     let mut done = 0;

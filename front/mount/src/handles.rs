@@ -1,5 +1,5 @@
-//! What programs have open through the mount: each open file description of the kernel's has one here, whose anchor is
-//! the kernel's on the member that answered.
+//! What programs have open through the mount: each open file description of the kernel's has one
+//! here, whose anchor is the kernel's on the member that answered.
 
 use crate::handover::Predecessor;
 use namespace::{FileType, Node, Opened};

@@ -1,17 +1,20 @@
-//! Programs that the library cannot reach are handed over by the program that executes them: descriptors of the mount
-//! take the places of its anchors.
+//! Programs that the library cannot reach are handed over by the program that executes them:
+//! descriptors of the mount take the places of its anchors.
 //!
-//! Whoever asks names an anchor by its number in its own process. This process fetches the anchor's open file
-//! description (pidfd_getfd(2)), which tells the file whatever has become of its name. For as long as the descriptor of
-//! the mount is open the description stays here, too. By that two things outlive the handing over:
+//! Whoever asks names an anchor by its number in its own process. This process fetches the anchor's
+//! open file description (pidfd_getfd(2)), which tells the file whatever has become of its name.
+//! For as long as the descriptor of the mount is open the description stays here, too. By that two
+//! things outlive the handing over:
 //!
-//! - **The offset.** Parent and child of a program share an offset, and one of them may be on the other door by now. A
-//!   read or write that continues where the last one on the mount's descriptor ended is made at the anchor's offset,
-//!   and moves that. The kernel does not tell this process of lseek(2), and pread(2) and pwrite(2) look like read(2)
-//!   and write(2). So the first request that continues nothing ends this: from there on each is made where it says. In a
-//!   file that is open for reading and writing the offset that is shared only follows: no request is made anywhere but
-//!   where it says.
-//! - **Locks of the description** (flock(2)). What the program asks for is asked of the anchor's description.
+//! - **The offset.** Parent and child of a program share an offset, and one of them may be on the
+//!   other door by now. A read or write that continues where the last one on the mount's descriptor
+//!   ended is made at the anchor's offset, and moves that. The kernel does not tell this process of
+//!   lseek(2), and pread(2) and pwrite(2) look like read(2) and write(2). So the first request that
+//!   continues nothing ends this: from there on each is made where it says. In a file that is open
+//!   for reading and writing the offset that is shared only follows: no request is made anywhere
+//!   but where it says.
+//! - **Locks of the description** (flock(2)). What the program asks for is asked of the anchor's
+//!   description.
 
 use crate::{
     caller,
@@ -34,7 +37,8 @@ use sys::{AsFd as _, AsRawFd as _, BorrowedFd, OsError, OwnedFd, Result};
 /// The anchor that a descriptor of the mount has taken the place of.
 pub(crate) struct Predecessor {
     anchor: OwnedFd,
-    /// True if the anchor is open for reading and writing. In such files programs often choose places of their own.
+    /// True if the anchor is open for reading and writing. In such files programs often choose
+    /// places of their own.
     is_for_both: bool,
     next: Mutex<Next>,
 }
@@ -42,8 +46,8 @@ pub(crate) struct Predecessor {
 /// Which request goes on at the offset that is shared with other programs.
 #[derive(Clone, Copy)]
 enum Next {
-    /// The first one, if it is made at this offset, or at where the shared one is by then: until the exec a thread may have moved that, and the
-    /// program's own offset with it.
+    /// The first one, if it is made at this offset, or at where the shared one is by then: until
+    /// the exec a thread may have moved that, and the program's own offset with it.
     First(u64),
     /// The one that continues the last one, which has ended here.
     At(u64),
@@ -71,15 +75,17 @@ impl Predecessor {
 }
 
 impl Handle {
-    /// Where a read or write is made that the kernel wants at `offset`, and by how much the offset that is shared with other
-    /// programs was moved for it. That is `bytes` of the place, and is done before the bytes are moved, so that programs which read
-    /// or write at a time get different places. [`Self::has_moved`] mends what was too much.
+    /// Where a read or write is made that the kernel wants at `offset`, and by how much the offset
+    /// that is shared with other programs was moved for it. That is `bytes` of the place, and is
+    /// done before the bytes are moved, so that programs which read or write at a time get
+    /// different places. [`Self::has_moved`] mends what was too much.
     pub(crate) fn place(&self, file: &FileRef, offset: u64, bytes: impl FnOnce(u64) -> u64) -> (u64, u64) {
         let Some(predecessor) = self.predecessor() else { return (offset, 0) };
         let mut next = predecessor.next();
         let reserve = || {
             let position = predecessor.position().ok()?;
-            // Somebody has moved the shared offset. Where the program may have meant this very place it is given that.
+            // Somebody has moved the shared offset. Where the program may have meant this very
+            // place it is given that.
             if position != offset && predecessor.is_for_both {
                 return None;
             }
@@ -98,7 +104,8 @@ impl Handle {
         placed.unwrap_or((offset, 0))
     }
 
-    /// For a read or write at `offset` that [`Self::place`] has put at `position` the shared offset was moved by `bytes`, and `done` were read or written.
+    /// For a read or write at `offset` that [`Self::place`] has put at `position` the shared offset
+    /// was moved by `bytes`, and `done` were read or written.
     pub(crate) fn has_moved(&self, file: &FileRef, (offset, position): (u64, u64), bytes: u64, done: u64) {
         let Some(predecessor) = self.predecessor().filter(|_| done != bytes) else { return };
         let mut next = predecessor.next();
@@ -172,7 +179,8 @@ impl Session {
         }
     }
 
-    /// The file behind a descriptor of the calling process, if `name` is one that asks for that ([`NAME`]).
+    /// The file behind a descriptor of the calling process, if `name` is one that asks for that
+    /// ([`NAME`]).
     pub(crate) fn named_by_descriptor(&self, header: &Header, name: &[u8]) -> Option<Result<OwnedFd>> {
         let number = std::str::from_utf8(name.strip_prefix(NAME)?).ok()?.parse().ok()?;
         Some(caller::as_root(|| {
@@ -186,8 +194,9 @@ impl Session {
         }))
     }
 
-    /// The open file description behind a number of a process, if it lies on the file system of a member. Nothing is asked of the file: the number is the caller's
-    /// choice, and a file of this mount, or of another one that does not answer, would take a worker for good.
+    /// The open file description behind a number of a process, if it lies on the file system of a
+    /// member. Nothing is asked of the file: the number is the caller's choice, and a file of this
+    /// mount, or of another one that does not answer, would take a worker for good.
     fn fetched(&self, process: u32, number: u32) -> Result<OwnedFd> {
         let process = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or(OsError::NOENT)?;
         let number = i32::try_from(number).map_err(|_| OsError::BADF)?;
@@ -219,14 +228,16 @@ static UNWANTED: LazyLock<Sender<OwnedFd>> = LazyLock::new(|| {
     sender
 });
 
-/// Closes a descriptor of a file that is not the array's. Its file system is told, and may never answer: that takes no worker.
+/// Closes a descriptor of a file that is not the array's. Its file system is told, and may never
+/// answer: that takes no worker.
 fn close_apart(fd: OwnedFd) {
     UNWANTED_COUNT.fetch_add(1, Ordering::Relaxed);
     // The thread takes descriptors for as long as the process lives.
     let _ = UNWANTED.send(fd);
 }
 
-/// The kernel's number for the mount that a descriptor was opened in (proc_pid_fdinfo(5)), which no file system is asked for.
+/// The kernel's number for the mount that a descriptor was opened in (proc_pid_fdinfo(5)), which no
+/// file system is asked for.
 fn mount_of(fd: BorrowedFd<'_>) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()

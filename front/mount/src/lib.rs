@@ -1,14 +1,16 @@
-//! The mount: an array's directory through the kernel (FUSE), for programs that the preloaded library cannot reach.
+//! The mount: an array's directory through the kernel (FUSE), for programs that the preloaded
+//! library cannot reach.
 //!
-//! The process that serves a mount attaches to the array like a program that uses it, and answers the kernel's
-//! requests by core/namespace and core/file. So it sees at once what programs on the other door have done, and they
-//! see what was done through the mount: by sizes, locks and names in the runtime segment and on the members.
+//! The process that serves a mount attaches to the array like a program that uses it, and answers
+//! the kernel's requests by core/namespace and core/file. So it sees at once what programs on the
+//! other door have done, and they see what was done through the mount: by sizes, locks and names in
+//! the runtime segment and on the members.
 //!
 //! Invariants:
-//! - nothing is answered from memory that the other door may have changed: names and attributes are valid for no time,
-//!   and reads and writes bypass the kernel's page cache ([`wire`]);
-//! - no call is made on a path of several components: each starts at a descriptor that this process has of a directory
-//!   ([`nodes`]), and no symlink is followed;
+//! - nothing is answered from memory that the other door may have changed: names and attributes are
+//!   valid for no time, and reads and writes bypass the kernel's page cache ([`wire`]);
+//! - no call is made on a path of several components: each starts at a descriptor that this process
+//!   has of a directory ([`nodes`]), and no symlink is followed;
 //! - what concerns rights is asked of the members as the calling process ([`caller`]).
 #![deny(unsafe_code)]
 

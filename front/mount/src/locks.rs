@@ -1,16 +1,17 @@
-//! Locks of programs: fcntl(2) and flock(2). They lie on the members, where those of programs that the library serves
-//! lie, so that both exclude each other.
+//! Locks of programs: fcntl(2) and flock(2). They lie on the members, where those of programs that
+//! the library serves lie, so that both exclude each other.
 //!
-//! A lock by flock(2) is the open file description's, and is put on the handle's anchor. A lock by fcntl(2) is an
-//! *owner's*: a process, or for F_OFD_SETLK a description. Each owner that has locks on a file has an open file
-//! description of its own on the file's anchor, and its locks are those of that description.
+//! A lock by flock(2) is the open file description's, and is put on the handle's anchor. A lock by
+//! fcntl(2) is an *owner's*: a process, or for F_OFD_SETLK a description. Each owner that has locks
+//! on a file has an open file description of its own on the file's anchor, and its locks are those
+//! of that description.
 //!
-//! When a process closes any descriptor of a file, all its locks on the file go (flush). The kernel does not say when
-//! a description with locks of its own goes. So each owner's description notes the handles by which locks were asked
-//! for, and goes with the last of them.
+//! When a process closes any descriptor of a file, all its locks on the file go (flush). The kernel
+//! does not say when a description with locks of its own goes. So each owner's description notes
+//! the handles by which locks were asked for, and goes with the last of them.
 //!
-//! Requests that wait are tried again every [`PERIOD`] by one thread, so no worker waits for a program. The kernel
-//! says when a waiting process is interrupted.
+//! Requests that wait are tried again every [`PERIOD`] by one thread, so no worker waits for a
+//! program. The kernel says when a waiting process is interrupted.
 
 use crate::{
     handles::Handle,
@@ -106,7 +107,8 @@ impl Locks {
         });
     }
 
-    /// Wakes who waits for locks, at the end of the mount: between its look whether the mount has ended and its wait it holds the state.
+    /// Wakes who waits for locks, at the end of the mount: between its look whether the mount has
+    /// ended and its wait it holds the state.
     pub(crate) fn end(&self) {
         let state = self.state();
         self.changed.notify_all();
@@ -148,8 +150,8 @@ impl Wanted {
     }
 }
 
-/// The first byte and the length of a range. Locks end before what the array has for itself; a range that lies there alone becomes the
-/// byte before that, as under the library.
+/// The first byte and the length of a range. Locks end before what the array has for itself; a
+/// range that lies there alone becomes the byte before that, as under the library.
 fn range(asked: &LockIn) -> Result<(i64, i64)> {
     let (start, last) = (i64::try_from(asked.start), i64::try_from(asked.last));
     let (Ok(start), Ok(last)) = (start, last) else { return Err(OsError::INVAL) };
@@ -279,8 +281,9 @@ impl State {
     }
 }
 
-/// Opens what a handle has open once more. The kernel has looked whether the program's own descriptor allows the lock. If the member of the
-/// handle's anchor has failed, the description lies on another one, where locks exclude those of the failed one, too.
+/// Opens what a handle has open once more. The kernel has looked whether the program's own
+/// descriptor allows the lock. If the member of the handle's anchor has failed, the description
+/// lies on another one, where locks exclude those of the failed one, too.
 fn open_for_locks(handle: &Handle) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     crate::caller::as_root(|| match (opened_again(handle.anchor.as_fd(), flags), &handle.node) {

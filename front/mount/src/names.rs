@@ -10,7 +10,8 @@ use namespace::{FileType, Reached, RenameFlags};
 use sys::rustix::fs::{CWD, readlinkat};
 use sys::{OsError, OwnedFd, Result};
 
-/// What a name of the array leads to; out of the array none does, since no symlink is followed here.
+/// What a name of the array leads to; out of the array none does, since no symlink is followed
+/// here.
 pub(crate) fn inside<T, H>(reached: Reached<T, H>) -> Result<T> {
     match reached {
         Reached::Array(value) => Ok(value),
@@ -33,13 +34,15 @@ impl Session {
     /// Tells the kernel what a name leads to.
     fn tell_child(&self, child: &Child, answer: &mut Answer) -> Result<Done> {
         let entry = self.over_losses(|| {
-            // Members that contradict each other are settled by this; the descriptor alone tells nothing of that.
+            // Members that contradict each other are settled by this; the descriptor alone tells
+            // nothing of that.
             inside(self.names.stat(child.path(), false)?)?;
             let entry = self.entry(inside(self.names.look_at(child.path(), false)?)?)?;
             if entry.attributes.links != 0 {
                 return Ok(entry);
             }
-            // It was removed since, or somebody has removed it on this member by hand. The kernel links nothing that has no name.
+            // It was removed since, or somebody has removed it on this member by hand. The kernel
+            // links nothing that has no name.
             self.nodes.forget(entry.node, 1);
             inside(self.names.stat(child.path(), false)?)?;
             Err(OsError::STALE)

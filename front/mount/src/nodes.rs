@@ -1,20 +1,23 @@
-//! What the kernel knows by number: directories, files, symlinks and special files of the array, each held by a
-//! descriptor that only names it (O_PATH).
+//! What the kernel knows by number: directories, files, symlinks and special files of the array,
+//! each held by a descriptor that only names it (O_PATH).
 //!
-//! A descriptor stays with its thing whoever renames or removes that, through the mount or in a program that the
-//! library serves. Its link under /proc tells the present path. So no table of names has to follow the other door.
+//! A descriptor stays with its thing whoever renames or removes that, through the mount or in a
+//! program that the library serves. Its link under /proc tells the present path. So no table of
+//! names has to follow the other door.
 //!
 //! Invariants:
-//! - one thing has one number as long as the kernel remembers it: several names of a file lead to the same number, by
-//!   the device and inode number that programs are told;
-//! - the kernel counts how often it was told a number, and says how much of that it has forgotten. At 0 the descriptor
-//!   is closed;
-//! - a descriptor is kept for as many things as [`Nodes::capacity`] says. Of others that are no directories the path is
-//!   kept, by which they are opened when they are asked for by number; to look their name up opens them as well;
-//! - all descriptors lie on the member whose answers count. When that is another one than before, they are opened anew
-//!   by their paths, and keep their numbers ([`Nodes::follow_members`]);
-//! - what is no file has a *twin*: a descriptor of the same thing on another member ([`namespace::Twin`]). Of a member that is
-//!   lost nobody can tell where its directories are on the others; the twin can. A file is known on each member by its attribute.
+//! - one thing has one number as long as the kernel remembers it: several names of a file lead to
+//!   the same number, by the device and inode number that programs are told;
+//! - the kernel counts how often it was told a number, and says how much of that it has forgotten.
+//!   At 0 the descriptor is closed;
+//! - a descriptor is kept for as many things as [`Nodes::capacity`] says. Of others that are no
+//!   directories the path is kept, by which they are opened when they are asked for by number; to
+//!   look their name up opens them as well;
+//! - all descriptors lie on the member whose answers count. When that is another one than before,
+//!   they are opened anew by their paths, and keep their numbers ([`Nodes::follow_members`]);
+//! - what is no file has a *twin*: a descriptor of the same thing on another member
+//!   ([`namespace::Twin`]). Of a member that is lost nobody can tell where its directories are on
+//!   the others; the twin can. A file is known on each member by its attribute.
 
 use crate::{caller, names::inside, wire::ROOT};
 use namespace::{DELETED, Namespace, Node as Kind, ProgramPath, Reached, Twin};
@@ -141,7 +144,8 @@ impl Nodes {
     /// What has a number.
     ///
     /// # Errors
-    /// `STALE` for a number that the kernel was not told, or if the path of a thing whose descriptor was closed leads to another one now.
+    /// `STALE` for a number that the kernel was not told, or if the path of a thing whose
+    /// descriptor was closed leads to another one now.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<Node>> {
         let mut table = self.table();
         let entry = table.entries.get_mut(&number).ok_or(OsError::STALE)?;
@@ -162,16 +166,18 @@ impl Nodes {
         Ok(node)
     }
 
-    /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the number once more.
+    /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the
+    /// number once more.
     ///
     /// # Errors
-    /// `STALE` if members have changed since the thing was looked up: it is to be looked up once more, so that it keeps its
-    /// number.
+    /// `STALE` if members have changed since the thing was looked up: it is to be looked up once
+    /// more, so that it keeps its number.
     pub(crate) fn enter(&self, fd: OwnedFd) -> Result<(u64, Stat)> {
         if self.lies_elsewhere(fd.as_fd()) {
             return Err(OsError::STALE);
         }
-        // What a file is like may be asked by who may not read it. The array's part of that is known to who may.
+        // What a file is like may be asked by who may not read it. The array's part of that is
+        // known to who may.
         let stat = caller::as_root(|| self.names.fstat_surely(fd.as_fd(), &Kind::Path(None)))?;
         let identity = identity(&stat);
         let attribute = if identity[2] == FILE { caller::as_root(|| attribute_of(fd.as_fd())) } else { None };
@@ -181,7 +187,8 @@ impl Nodes {
         let number = match known.and_then(|number| Some((number, table.entries.get_mut(&number)?))) {
             Some((number, entry)) => {
                 entry.count += 1;
-                // A file may have lost the name by which it was found before; this one leads to it now.
+                // A file may have lost the name by which it was found before; this one leads to it
+                // now.
                 let before = std::mem::replace(&mut entry.held, node);
                 entry.attribute = attribute;
                 table.open_count += usize::from(!matches!(before, Held::Open(_)));
@@ -243,8 +250,8 @@ impl Nodes {
     /// A name in a directory.
     ///
     /// # Errors
-    /// `INVAL` for a name that no kernel sends, `NOENT` for the array's own directory on the members and in a
-    /// directory that is gone.
+    /// `INVAL` for a name that no kernel sends, `NOENT` for the array's own directory on the
+    /// members and in a directory that is gone.
     pub(crate) fn child(&self, directory: u64, name: &[u8]) -> Result<Child> {
         if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
             return Err(OsError::INVAL);
@@ -281,7 +288,8 @@ impl Nodes {
         self.names.files().array().first_in_use().is_ok_and(|first| first != self.slot.load(Ordering::Acquire))
     }
 
-    /// Sees to it that everything lies on the member whose answers count. To be called as root, before each request.
+    /// Sees to it that everything lies on the member whose answers count. To be called as root,
+    /// before each request.
     pub(crate) fn follow_members(&self) {
         let Ok(first) = self.names.files().array().first_in_use() else { return };
         let members_epoch = self.names.files().array().runtime().epoch();
@@ -343,7 +351,8 @@ impl Nodes {
                         *node = Arc::new(Node { fd });
                     }
                 }
-                // A file is known by its attribute, whatever has its name: it keeps the descriptor that it has.
+                // A file is known by its attribute, whatever has its name: it keeps the descriptor
+                // that it has.
                 _ if is_file => {}
                 _ => {
                     let before = std::mem::replace(&mut entry.held, Held::Gone);
@@ -368,8 +377,8 @@ impl Nodes {
         Ok((fd, found))
     }
 
-    /// Tells whether a descriptor lies on another member than all others do. Nothing is said of what lies deeper than the kernel
-    /// tells.
+    /// Tells whether a descriptor lies on another member than all others do. Nothing is said of
+    /// what lies deeper than the kernel tells.
     fn lies_elsewhere(&self, fd: BorrowedFd<'_>) -> bool {
         self.placed(fd).is_ok_and(|(_, slot)| slot != Some(self.slot.load(Ordering::Acquire)))
     }
@@ -380,7 +389,8 @@ impl Nodes {
         self.names.twin_of(node.fd())
     }
 
-    /// Finds a file anew that the member whose answers count has lost by hand: the others know its name. To be called as root.
+    /// Finds a file anew that the member whose answers count has lost by hand: the others know its
+    /// name. To be called as root.
     pub(crate) fn find_anew(&self, number: u64) -> Option<Arc<Node>> {
         let before = self.get(number).ok()?;
         let (path, _) = self.placed(before.fd()).ok()?;

@@ -66,7 +66,8 @@ pub fn mount(session: &Session, array: &str, directory: &Path, allow_other: bool
     mount::mount(array, directory.as_os_str().as_bytes(), TYPE, flags, options.as_c_str())
 }
 
-/// Takes a mount away. `detach`: at once, also if it is in use; those who use it go on as long as somebody serves it.
+/// Takes a mount away. `detach`: at once, also if it is in use; those who use it go on as long as
+/// somebody serves it.
 ///
 /// # Errors
 /// Those of umount2(2): `BUSY` if somebody uses it.

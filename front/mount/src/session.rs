@@ -1,8 +1,9 @@
-//! The conversation with the kernel: worker threads read requests from /dev/fuse, have them answered and write the
-//! answers.
+//! The conversation with the kernel: worker threads read requests from /dev/fuse, have them
+//! answered and write the answers.
 //!
-//! A thread that is at work may wait for long, for a stripe lock of a stopped program say. So whenever the last thread
-//! that waits for requests takes one, another thread is started, up to [`WORKER_COUNT_MAX`].
+//! A thread that is at work may wait for long, for a stripe lock of a stopped program say. So
+//! whenever the last thread that waits for requests takes one, another thread is started, up to
+//! [`WORKER_COUNT_MAX`].
 
 use crate::{
     caller,
@@ -104,7 +105,8 @@ impl Answer {
 }
 
 impl Session {
-    /// Serves the directory at the logical path `root` to the kernel's side of `device`, which is mounted already.
+    /// Serves the directory at the logical path `root` to the kernel's side of `device`, which is
+    /// mounted already.
     ///
     /// # Errors
     /// Those of looking `root` up.
@@ -188,9 +190,11 @@ impl Session {
         let _ = writev(&self.device, &[IoSlice::new(head.as_bytes()), IoSlice::new(body)]);
     }
 
-    /// Has a request answered, and once more if a member has failed before what is asked for was done.
+    /// Has a request answered, and once more if a member has failed before what is asked for was
+    /// done.
     fn answer(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
-        // A write that was made in part is not to be made again; the core goes on without members that fail in it.
+        // A write that was made in part is not to be made again; the core goes on without members
+        // that fail in it.
         answer.is_settled = header.operation == op::WRITE;
         for _ in 0..MEMBER_COUNT_MAX {
             answer.bytes = 0;
@@ -218,8 +222,8 @@ impl Session {
         Err(OsError::IO)
     }
 
-    /// Whether an error comes from a member that was in use `before` and is not any more. A call on a descriptor does not say which member
-    /// has failed, nor that one has.
+    /// Whether an error comes from a member that was in use `before` and is not any more. A call on
+    /// a descriptor does not say which member has failed, nor that one has.
     fn is_by_loss(&self, error: OsError, before: MemberSet) -> bool {
         if !Namespace::may_be_failure(error) {
             return false;

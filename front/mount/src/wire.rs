@@ -1,8 +1,10 @@
-//! The kernel's side of a mount: what is read from and written to /dev/fuse (linux/fuse.h, version 7.38).
+//! The kernel's side of a mount: what is read from and written to /dev/fuse (linux/fuse.h, version
+//! 7.38).
 //!
-//! Each request is a header, a structure that its operation has, and names or bytes behind that. Whoever may open
-//! /dev/fuse and mount is root, and the requests are the kernel's; nevertheless every structure is read with a check
-//! of its length, and an answer to a request that is too short is `INVAL`.
+//! Each request is a header, a structure that its operation has, and names or bytes behind that.
+//! Whoever may open /dev/fuse and mount is root, and the requests are the kernel's; nevertheless
+//! every structure is read with a check of its length, and an answer to a request that is too short
+//! is `INVAL`.
 
 use sys::rustix::fs::Stat;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -152,8 +154,8 @@ pub(crate) mod init {
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
-    /// Who serves takes set-ID bits and file capabilities away at writes, truncations and changes of owners: the members' kernel does, for
-    /// the caller.
+    /// Who serves takes set-ID bits and file capabilities away at writes, truncations and changes
+    /// of owners: the members' kernel does, for the caller.
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     /// Shared mappings of files whose reads and writes bypass the page cache; Linux 6.6.
@@ -173,7 +175,8 @@ pub(crate) mod valid {
     pub(crate) const MODIFICATION_NOW: u32 = 1 << 8;
     /// The caller may not keep set-ID bits over the change.
     pub(crate) const KILL_SET_ID: u32 = 1 << 11;
-    /// What is changed. Without any of these only set-ID bits are to go: chown(2) that changes nobody does that.
+    /// What is changed. Without any of these only set-ID bits are to go: chown(2) that changes
+    /// nobody does that.
     pub(crate) const CHANGES: u32 = MODE | USER | GROUP | SIZE | ACCESS | MODIFICATION;
 }
 
@@ -185,7 +188,8 @@ pub(crate) const GETATTR_HANDLE: u32 = 1;
 /// The write comes from the page cache: stores through a mapping.
 pub(crate) const WRITE_CACHE: u32 = 1;
 pub(crate) const LOCK_FLOCK: u32 = 1;
-/// Reads and writes bypass the kernel's page cache; writes of one file need not wait for each other.
+/// Reads and writes bypass the kernel's page cache; writes of one file need not wait for each
+/// other.
 pub(crate) const OPEN_DIRECT_IO: u32 = 1 << 0 | 1 << 6;
 
 /// A structure at the beginning of what a request carries, and the rest.

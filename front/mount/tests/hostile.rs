@@ -1,5 +1,6 @@
-//! Requests that no honest kernel sends: numbers, handles, lengths, names and structures at random, by a socket in the
-//! place of /dev/fuse. The process must live, and nothing outside the array may change.
+//! Requests that no honest kernel sends: numbers, handles, lengths, names and structures at random,
+//! by a socket in the place of /dev/fuse. The process must live, and nothing outside the array may
+//! change.
 
 mod common;
 
@@ -25,7 +26,8 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % limit
     }
 
-    /// A number such as a handle, a length, an offset or a flag. None is a length for which there would be room, and that takes much of it.
+    /// A number such as a handle, a length, an offset or a flag. None is a length for which there
+    /// would be room, and that takes much of it.
     fn number(&mut self) -> u64 {
         match self.below(8) {
             0..=3 => self.below(12),

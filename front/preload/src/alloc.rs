@@ -1,7 +1,9 @@
-//! The private heap: talc over memory mapped by raw system calls, so that the program's malloc is never entered.
+//! The private heap: talc over memory mapped by raw system calls, so that the program's malloc is
+//! never entered.
 //!
-//! Reservations double from 1 MiB; the kernel gives the pages when they are touched. Nothing here runs before the constructor,
-//! and nothing in a process that uses no array. Guests allocate elsewhere ([`crate::arena`]).
+//! Reservations double from 1 MiB; the kernel gives the pages when they are touched. Nothing here
+//! runs before the constructor, and nothing in a process that uses no array. Guests allocate
+//! elsewhere ([`crate::arena`]).
 
 use crate::arena;
 use crate::lock::RawLock;
@@ -26,7 +28,8 @@ impl OomHandler for Reserve {
         let bytes = talc.oom_handler.next_bytes.max((layout.size() + layout.align()).next_power_of_two() * 2);
         let base = map_anonymous(bytes).map_err(|_| ())?;
         talc.oom_handler.next_bytes = (bytes * 2).min(RESERVATION_BYTES_MAX);
-        // SAFETY: the mapping was just made, is `bytes` long, is nobody else's and is never unmapped.
+        // SAFETY: the mapping was just made, is `bytes` long, is nobody else's and is never
+        // unmapped.
         unsafe { talc.claim(Span::from_base_size(base as *mut u8, bytes)) }.map(|_| ())
     }
 }
@@ -68,11 +71,13 @@ impl Allocator {
         result
     }
 
-    /// In a copy of the process, whose heap another thread may have been changing: begins with new memory, and leaves the old as it is.
+    /// In a copy of the process, whose heap another thread may have been changing: begins with new
+    /// memory, and leaves the old as it is.
     pub(crate) fn begin_anew(&self) {
         self.lock.reset();
         let fresh = Talc::new(Reserve { next_bytes: RESERVATION_BYTES_FIRST });
-        // SAFETY: the copy has one thread, and it is here: nobody else has a reference. Talc owns nothing that must be dropped.
+        // SAFETY: the copy has one thread, and it is here: nobody else has a reference. Talc owns
+        // nothing that must be dropped.
         unsafe { self.talc.get().write(fresh) };
     }
 
@@ -82,7 +87,8 @@ impl Allocator {
     }
 }
 
-// SAFETY: talc hands out disjoint, aligned blocks of claimed memory that live until freed; `with` serialises it.
+// SAFETY: talc hands out disjoint, aligned blocks of claimed memory that live until freed; `with`
+// serialises it.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if arena::is_active() {
@@ -96,7 +102,8 @@ unsafe impl GlobalAlloc for Allocator {
         if arena::is_active() {
             return;
         }
-        // SAFETY: GlobalAlloc's caller gives back a block of this allocator, never null, with its layout.
+        // SAFETY: GlobalAlloc's caller gives back a block of this allocator, never null, with its
+        // layout.
         self.with(|talc| unsafe { talc.free(NonNull::new_unchecked(block), layout) });
     }
 }

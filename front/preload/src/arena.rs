@@ -1,11 +1,13 @@
 //! Memory for a guest and its deputy: allocated from by moving a pointer, given back all at once.
 //!
-//! A guest ([`crate::guest`]) may be killed at any instruction while its process lives on, so it must not hold the heap's lock. And what its
-//! deputy ([`crate::deputy`]) makes, an argument list or a path, must be there for the guest when the deputy has ended. So both allocate here: a mapping
-//! that copies of the process share, at the same address in each.
+//! A guest ([`crate::guest`]) may be killed at any instruction while its process lives on, so it
+//! must not hold the heap's lock. And what its deputy ([`crate::deputy`]) makes, an argument list
+//! or a path, must be there for the guest when the deputy has ended. So both allocate here: a
+//! mapping that copies of the process share, at the same address in each.
 //!
-//! Invariants: one task at a time uses an arena, the guest or the deputy it waits for; one whose guest was killed is not used again. Nothing allocated here is freed by itself. A child of
-//! fork that is no deputy does not use its parent's arena.
+//! Invariants: one task at a time uses an arena, the guest or the deputy it waits for; one whose
+//! guest was killed is not used again. Nothing allocated here is freed by itself. A child of fork
+//! that is no deputy does not use its parent's arena.
 
 use crate::thread::word;
 use core::alloc::Layout;
@@ -26,11 +28,13 @@ const KEPT_BYTES: usize = 1 << 20;
 struct Header {
     /// The address behind what is allocated.
     next: AtomicUsize,
-    /// 1 while it is used. A guest that was killed leaves it so, perhaps with a deputy that is still at work.
+    /// 1 while it is used. A guest that was killed leaves it so, perhaps with a deputy that is
+    /// still at work.
     busy: AtomicUsize,
 }
 
-/// The right to allocate from the calling thread's arena; until it is dropped the thread's allocations come from there.
+/// The right to allocate from the calling thread's arena; until it is dropped the thread's
+/// allocations come from there.
 pub(crate) struct Arena(());
 
 impl Arena {
@@ -40,7 +44,8 @@ impl Arena {
         let kept = word(word::ARENA_KEPT);
         let mut base = kept.load(Ordering::Relaxed);
         if base != 0 && header(base).busy.load(Ordering::Relaxed) != 0 {
-            // In this order: a guest that is killed in between leaves no address of what is not there.
+            // In this order: a guest that is killed in between leaves no address of what is not
+            // there.
             kept.store(0, Ordering::Relaxed);
             unmap(base);
             base = 0;

@@ -1,4 +1,5 @@
-//! The array this process uses: attached by the constructor, or refused for a reason that the program's calls are answered with.
+//! The array this process uses: attached by the constructor, or refused for a reason that the
+//! program's calls are answered with.
 
 use crate::calls::OPEN;
 use crate::descriptors::{Anchored, Use};
@@ -33,14 +34,16 @@ impl Prefixes {
         !self.0.iter().any(|prefix| is_closed_above(prefix))
     }
 
-    /// Whether a host's directory above the prefix that a path begins with may not be searched by this process.
+    /// Whether a host's directory above the prefix that a path begins with may not be searched by
+    /// this process.
     pub(crate) fn is_closed_above(&self, path: &[u8]) -> bool {
         let begins =
             |prefix: &&Vec<u8>| path.strip_prefix(prefix.as_slice()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
         self.0.iter().filter(begins).any(|prefix| is_closed_above(prefix))
     }
 
-    /// Whether a path that begins with this component could lead to a prefix: an absolute one, or one from some directory on the way.
+    /// Whether a path that begins with this component could lead to a prefix: an absolute one, or
+    /// one from some directory on the way.
     pub(crate) fn may_begin_with(&self, component: &[u8], absolute: bool) -> bool {
         self.0.iter().any(|prefix| {
             let mut components = prefix.get(1..).unwrap_or(b"").split(|&byte| byte == b'/');
@@ -59,9 +62,11 @@ fn is_closed_above(prefix: &[u8]) -> bool {
 struct State {
     prefixes: Prefixes,
     namespace: Result<Namespace, OsError>,
-    /// The members' paths as the kernel tells them, if the start was refused: descriptors and directories below them are not left to the kernel.
+    /// The members' paths as the kernel tells them, if the start was refused: descriptors and
+    /// directories below them are not left to the kernel.
     refused_roots: Vec<Vec<u8>>,
-    /// What is to be said when the program first names something of the array: one that never does must not notice us.
+    /// What is to be said when the program first names something of the array: one that never does
+    /// must not notice us.
     notices: Notices,
     told: AtomicBool,
 }
@@ -76,11 +81,13 @@ enum Subject {
     Start,
     /// A member that the start does without. Of all processes one tells of it.
     Without(Slot),
-    /// A member that this process took out of use while it started, which the event log and the system's log have. Of all processes one tells of it.
+    /// A member that this process took out of use while it started, which the event log and the
+    /// system's log have. Of all processes one tells of it.
     TakenOut(Slot),
 }
 
-/// True while this process starts: it has one thread then, and what happens to members is said later.
+/// True while this process starts: it has one thread then, and what happens to members is said
+/// later.
 static STARTING: AtomicBool = AtomicBool::new(false);
 /// The lines about members that came up while this process starts.
 static EARLY: Lock<Notices> = Lock::new(Notices::new());
@@ -134,7 +141,8 @@ pub(crate) fn tell() {
     }
 }
 
-/// Tells of what happens to a member: at once, or while this process starts when the program first names something of the array.
+/// Tells of what happens to a member: at once, or while this process starts when the program first
+/// names something of the array.
 fn tell_of(subject: Subject, text: core::fmt::Arguments<'_>) {
     if STARTING.load(Ordering::Relaxed) {
         report::log(text);
@@ -144,7 +152,8 @@ fn tell_of(subject: Subject, text: core::fmt::Arguments<'_>) {
     }
 }
 
-/// Tells that this process has taken a member out of use. The caller may hold locks of the array, so nothing here looks at descriptors through the table.
+/// Tells that this process has taken a member out of use. The caller may hold locks of the array,
+/// so nothing here looks at descriptors through the table.
 fn tell_loss(member: &Member, why: Option<&str>) {
     LOG.tell(EventKind::Fail, Some(&member.path), None, "member failed and is out of use; the array is degraded");
     let (slot, member, why) = (member.slot, member.shown(), why.unwrap_or("no cause was seen"));
@@ -156,7 +165,8 @@ fn tell_loss(member: &Member, why: Option<&str>) {
     );
 }
 
-/// Tells that records of a member's table did not fit their checks. The caller may hold locks of the array.
+/// Tells that records of a member's table did not fit their checks. The caller may hold locks of
+/// the array.
 fn tell_mend(member: &Member) {
     let what = "records of .cxlraid/inodes were damaged, or cut short by a crash";
     LOG.tell(EventKind::Healed, Some(&member.path), None, what);
@@ -196,7 +206,8 @@ fn tell_difference(member: &Member, path: &[u8]) {
     }
 }
 
-/// Tells that a file is refused, since a backing file is too short and the members in use cannot give what is missing.
+/// Tells that a file is refused, since a backing file is too short and the members in use cannot
+/// give what is missing.
 fn tell_short(_: &Member, host_path: &[u8]) {
     let path = units::Shown(host_path);
     report!(
@@ -204,7 +215,8 @@ fn tell_short(_: &Member, host_path: &[u8]) {
     );
 }
 
-/// Tells once that a call is refused since it leads across a mount that somebody outside made in a member's tree.
+/// Tells once that a call is refused since it leads across a mount that somebody outside made in a
+/// member's tree.
 #[cold]
 pub(crate) fn tell_foreign_mount() {
     static TOLD: AtomicBool = AtomicBool::new(false);
@@ -256,7 +268,8 @@ pub(crate) fn start_again(environment: &Environment) {
     }
 }
 
-/// Attaches to the array the environment describes. What goes wrong is said in one line, and answers the program's calls.
+/// Attaches to the array the environment describes. What goes wrong is said in one line, and
+/// answers the program's calls.
 pub(crate) fn start(environment: &Environment) {
     let get = |name: &str| environment.get(name.as_bytes()).map(<[u8]>::to_vec);
     let mut notices = Notices::new();
@@ -292,8 +305,8 @@ fn keep_state(environment: &Environment, namespace: Result<Namespace, OsError>, 
     STATE.store(Box::into_raw(Box::new(state)), Ordering::Release);
 }
 
-/// For a process in which the library stands aside: closes what it inherited of the array, since what it did with that would reach one member only. Returns how many
-/// descriptors were closed.
+/// For a process in which the library stands aside: closes what it inherited of the array, since
+/// what it did with that would reach one member only. Returns how many descriptors were closed.
 pub(crate) fn give_up_inherited(environment: &Environment) -> usize {
     keep_state(environment, Err(OsError::INVAL), named_members(environment), Notices::new());
     let mut given_up = Vec::new();
@@ -306,19 +319,22 @@ pub(crate) fn give_up_inherited(environment: &Environment) -> usize {
     given_up.len()
 }
 
-/// Returns a directory's path as the kernel tells it, with symlinks resolved; the path as it is if nothing is there.
+/// Returns a directory's path as the kernel tells it, with symlinks resolved; the path as it is if
+/// nothing is there.
 fn resolved(path: Vec<u8>) -> Vec<u8> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = sys::rustix::fs::open(path.as_slice(), flags, Mode::empty());
     directory.ok().and_then(|directory| crate::calls::directory::link_target(directory.as_raw_fd())).unwrap_or(path)
 }
 
-/// The logical path of a host path that lies in a member and belongs to the array; also if the array cannot be used.
+/// The logical path of a host path that lies in a member and belongs to the array; also if the
+/// array cannot be used.
 pub(crate) fn logical(host: &[u8]) -> Option<Vec<u8>> {
     placed(host).map(|(path, _)| path)
 }
 
-/// The logical path of a host path, as [`logical`], with the slot of the member if the member is in use.
+/// The logical path of a host path, as [`logical`], with the slot of the member if the member is in
+/// use.
 pub(crate) fn placed(host: &[u8]) -> Option<(Vec<u8>, Option<Slot>)> {
     let state = state()?;
     if let Ok(namespace) = &state.namespace {
@@ -418,14 +434,16 @@ fn attach_quietly(config: &Config, notices: &mut Notices) -> Result<Namespace, O
     Ok(namespace)
 }
 
-/// Why a start is refused, with the members it is refused for, if a look without a start finds that. A start finds out at its first
-/// use of a table that more members have none than the array bears, and what it is told then names none of them.
+/// Why a start is refused, with the members it is refused for, if a look without a start finds
+/// that. A start finds out at its first use of a table that more members have none than the array
+/// bears, and what it is told then names none of them.
 fn why_refused(config: &Config) -> Option<String> {
     Array::foresee(config).err().map(|error| error.to_string())
 }
 
-/// The error that answers the program's calls if `error` keeps the array from being used. It never says anything of the program's own path: a program that is told
-/// ENOENT makes the file anew, or goes on without it.
+/// The error that answers the program's calls if `error` keeps the array from being used. It never
+/// says anything of the program's own path: a program that is told ENOENT makes the file anew, or
+/// goes on without it.
 const fn answer(error: OsError) -> OsError {
     match error {
         OsError::NOENT
@@ -448,8 +466,8 @@ const fn answer(error: OsError) -> OsError {
     }
 }
 
-/// How many files may stay open for a while after the program has closed them: their descriptors must not be missed by the program, so
-/// they are a sixteenth of what the limit allows.
+/// How many files may stay open for a while after the program has closed them: their descriptors
+/// must not be missed by the program, so they are a sixteenth of what the limit allows.
 fn kept_count(member_count: usize) -> usize {
     sys::high_fd::base() as usize / 8 / member_count.max(1)
 }
@@ -470,11 +488,13 @@ fn notice_members(array: &Array, notices: &mut Notices) {
 impl Anchored for Node {
     fn from_anchor(descriptor: sys::RawFd) -> Option<(Self, u32)> {
         let fd = crate::calls::directory::borrow(descriptor);
-        // What cannot be served must not be left to the kernel, which would read and write one member only.
+        // What cannot be served must not be left to the kernel, which would read and write one
+        // member only.
         let node = match &state()?.namespace {
             Ok(namespace) => {
                 let node = namespace.adopt_anchor(fd).unwrap_or(Some(Node::Lost))?;
-                // While the kernel is asked about every descriptor, nothing of what it stands for is kept.
+                // While the kernel is asked about every descriptor, nothing of what it stands for
+                // is kept.
                 let is_kept = !crate::process::shares_tables() && crate::process::owns_tables();
                 if is_kept { namespace.with_twin(fd, node) } else { node }
             }
@@ -500,10 +520,12 @@ impl Anchored for Node {
     }
 }
 
-/// Tells what an inherited descriptor stands for in a program whose start was refused. The result is None if the descriptor is open on nothing of an array.
+/// Tells what an inherited descriptor stands for in a program whose start was refused. The result
+/// is None if the descriptor is open on nothing of an array.
 fn refused(fd: BorrowedFd<'_>) -> Option<Node> {
     let kind = FileType::from_raw_mode(fstat(fd).ok()?.st_mode);
-    // The member's directory may have been renamed, so that its path says nothing. A backing file still has its attribute.
+    // The member's directory may have been renamed, so that its path says nothing. A backing file
+    // still has its attribute.
     let host = || crate::calls::directory::link_target(fd.as_raw_fd()).or_else(|| namespace::told_ancestor(fd).ok());
     let is_of_array = || host().is_some_and(|host| logical(&host).is_some());
     match kind {
@@ -518,12 +540,15 @@ static HELD: Lock<Vec<file::FileRef>> = Lock::new(Vec::new());
 
 /// While fewer files than this are held, none of them is let go.
 const HELD_COUNT_MIN: usize = 64;
-/// When so many files are held, [`hold_for_good`] looks for those that no descriptor means any more.
+/// When so many files are held, [`hold_for_good`] looks for those that no descriptor means any
+/// more.
 static HELD_COUNT_TO_LOOK: AtomicUsize = AtomicUsize::new(HELD_COUNT_MIN);
 
-/// While others have our descriptors nobody hears when the last of a file is closed: it stays open until [`let_go`] finds that no descriptor means it.
+/// While others have our descriptors nobody hears when the last of a file is closed: it stays open
+/// until [`let_go`] finds that no descriptor means it.
 pub(crate) fn hold_for_good(file: &file::FileRef) {
-    // Cloned and, if it is there already, dropped while the lock is not held: both take the lock of open files, which a fork takes before this one.
+    // Cloned and, if it is there already, dropped while the lock is not held: both take the lock of
+    // open files, which a fork takes before this one.
     let file = file.clone();
     let mut held = HELD.lock();
     if held.iter().any(|held| held.attribute() == file.attribute()) {
@@ -537,8 +562,10 @@ pub(crate) fn hold_for_good(file: &file::FileRef) {
     }
 }
 
-/// Takes those files out of `held` that no descriptor of the process means, and returns them to be dropped without the lock of `held`. A thread that opens a file has the
-/// descriptor before it adds the file, and adds it with that lock held: every file in `held` has a descriptor that is found here, or one that was closed.
+/// Takes those files out of `held` that no descriptor of the process means, and returns them to be
+/// dropped without the lock of `held`. A thread that opens a file has the descriptor before it adds
+/// the file, and adds it with that lock held: every file in `held` has a descriptor that is found
+/// here, or one that was closed.
 fn let_go(held: &mut Vec<file::FileRef>) -> Vec<file::FileRef> {
     let (Ok(namespace), mut meant) = (namespace(), Vec::new()) else { return Vec::new() };
     crate::inherit::descriptors(|descriptor| {
@@ -565,7 +592,8 @@ pub(crate) fn held_lock() -> &'static RawLock {
     HELD.raw()
 }
 
-/// A descriptor this program was given, and perhaps one of ours: if it is an anchor, it is served again. Its offset is shared with whoever gave it.
+/// A descriptor this program was given, and perhaps one of ours: if it is an anchor, it is served
+/// again. Its offset is shared with whoever gave it.
 pub(crate) fn adopt(descriptor: sys::RawFd) {
     let is_high = (descriptor as u32) >= sys::high_fd::base();
     if is_high && (sys::high_fd::is_raised(descriptor) || keeps_own_text(descriptor) || keeps_own_locks(descriptor)) {
@@ -578,7 +606,8 @@ pub(crate) fn adopt(descriptor: sys::RawFd) {
     }
 }
 
-/// Whether a descriptor is there to keep the file from being written to that this process executes; then it stays, until the next exec.
+/// Whether a descriptor is there to keep the file from being written to that this process executes;
+/// then it stays, until the next exec.
 fn keeps_own_text(descriptor: sys::RawFd) -> bool {
     let fd = crate::calls::directory::borrow(descriptor);
     let is_anchor = || namespace().is_ok_and(|namespace| namespace.is_open_on(fd));
@@ -590,7 +619,8 @@ fn keeps_own_text(descriptor: sys::RawFd) -> bool {
     true
 }
 
-/// Whether a descriptor was left open by this process' former program so that its locks on the file stay; then it is used again.
+/// Whether a descriptor was left open by this process' former program so that its locks on the file
+/// stay; then it is used again.
 fn keeps_own_locks(descriptor: sys::RawFd) -> bool {
     let fd = crate::calls::directory::borrow(descriptor);
     let Some(namespace) = namespace().ok().filter(|_| file::keeps_locks(fd)) else { return false };
@@ -618,7 +648,8 @@ pub(crate) fn around_fork(fork: impl FnOnce() -> isize) -> isize {
     }
 }
 
-/// The process is about to execute another program: what that closes unseen is to be as if it had been closed in order.
+/// The process is about to execute another program: what that closes unseen is to be as if it had
+/// been closed in order.
 pub(crate) fn settle() {
     if let Ok(namespace) = namespace()
         && crate::process::owns_tables()
@@ -627,7 +658,8 @@ pub(crate) fn settle() {
     }
 }
 
-/// The process ends: what it has open is given back in order, if no other thread of it may be using that.
+/// The process ends: what it has open is given back in order, if no other thread of it may be using
+/// that.
 pub(crate) fn leave() {
     let Ok(namespace) = namespace() else { return };
     if crate::stack::is_alone() {

@@ -1,7 +1,8 @@
-//! A system call of the program, and what becomes of it: the words that the entry stub, `dispatch` and the handlers share.
+//! A system call of the program, and what becomes of it: the words that the entry stub, `dispatch`
+//! and the handlers share.
 //!
-//! A served call is a function `fn(&mut Call) -> Verdict`. This module knows the form of both and imports nothing of the library that
-//! serves calls, so that every other module may use it.
+//! A served call is a function `fn(&mut Call) -> Verdict`. This module knows the form of both and
+//! imports nothing of the library that serves calls, so that every other module may use it.
 
 /// One system call of the program, as the entry stub laid it out (the stub knows these offsets).
 #[repr(C)]
@@ -22,7 +23,8 @@ pub(crate) struct Call {
     pub(crate) mask: u64,
     /// Number and arguments of the call the stub makes for `PassWith`.
     pub(crate) instead: [usize; 7],
-    /// Called after that, with `result` set, to say what the program gets; reset by each call. It may set itself again, and `instead`, to go on.
+    /// Called after that, with `result` set, to say what the program gets; reset by each call. It
+    /// may set itself again, and `instead`, to go on.
     pub(crate) then: Option<fn(&mut Call) -> isize>,
     /// Memory the served call may give to the kernel in the program's stead.
     pub(crate) scratch: [u64; 4],
@@ -35,7 +37,8 @@ pub(crate) enum Verdict {
     Pass,
     /// It does not; this is the result (`-errno` for an error).
     Done(isize),
-    /// The stub makes this call for it and gives its result back. Signals arrive as in the program's own call.
+    /// The stub makes this call for it and gives its result back. Signals arrive as in the
+    /// program's own call.
     PassWith { number: usize, args: [usize; 6] },
 }
 

@@ -1,6 +1,7 @@
 //! How often each system call was seen, for comparison with strace: `CXLRAID_TRACE=<file>`.
 //!
-//! The file is a shared mapping of 512 little-endian 8-byte counters, one per number, added to by every process that names it.
+//! The file is a shared mapping of 512 little-endian 8-byte counters, one per number, added to by
+//! every process that names it.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use sys::rustix::fs::{CWD, Mode, OFlags, ftruncate, openat};

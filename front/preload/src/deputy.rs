@@ -31,7 +31,8 @@ use namespace::Node;
 use sys::raw::syscall;
 use sys::{OsError, RawFd, high_fd};
 
-/// The deputy's words to its guest, which waits until the deputy has ended before it looks. They lie in the arena.
+/// The deputy's words to its guest, which waits until the deputy has ended before it looks. They
+/// lie in the arena.
 struct Answer {
     /// None until the deputy has done everything.
     verdict: Option<Verdict>,
@@ -52,14 +53,16 @@ pub(crate) fn is_active() -> bool {
     !ANSWER.load(Ordering::Relaxed).is_null()
 }
 
-/// Has a call of the calling guest served, with `args` for its arguments. The arena is the caller's, and active.
+/// Has a call of the calling guest served, with `args` for its arguments. The arena is the
+/// caller's, and active.
 pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     debug_assert!(arena::is_active());
     let answer = Answer { verdict: None, scratch: call.scratch, then: None, stored: Vec::new() };
     let answer = Box::into_raw(Box::new(answer));
     let flags = (CLONE_FILES | CLONE_FS | CLONE_VFORK) as usize;
     let guest = process::getpid();
-    // SAFETY: a copy of this process, which goes on here with memory of its own; this thread waits until it has ended.
+    // SAFETY: a copy of this process, which goes on here with memory of its own; this thread waits
+    // until it has ended.
     let pid = unsafe { syscall(nr::__NR_clone as usize, [flags, 0, 0, 0, 0, 0]) };
     if pid == 0 {
         (call.args, call.then) = (args, None);
@@ -71,8 +74,9 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     }
     // SAFETY: waits for the deputy, and stores nothing.
     unsafe { syscall(nr::__NR_wait4 as usize, [pid as usize, 0, __WALL as usize, 0, 0, 0]) };
-    // For the compiler nothing in this process has stored to the answer since it was made: it is loaded as what another process has changed.
-    // SAFETY: the deputy is gone, and nobody else knows the address. What the answer owns lies in the arena, which frees nothing by itself.
+    // For the compiler nothing in this process has stored to the answer since it was made: it is
+    // loaded as what another process has changed. SAFETY: the deputy is gone, and nobody else knows
+    // the address. What the answer owns lies in the arena, which frees nothing by itself.
     let answer = unsafe { ManuallyDrop::new(answer.read_volatile()) };
     for (address, bytes) in &answer.stored {
         // The deputy has stored to a copy of the same page.
@@ -82,7 +86,8 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     answer.verdict.unwrap_or(Verdict::error(OsError::IO))
 }
 
-/// A guest that is killed in a call does not go on with it: its deputy is killed as the guest ends, before anybody can wait for that end.
+/// A guest that is killed in a call does not go on with it: its deputy is killed as the guest ends,
+/// before anybody can wait for that end.
 fn die_with(guest: u32) {
     // SAFETY: questions, and a request for a signal.
     let parent = unsafe {
@@ -115,7 +120,8 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
         && guest::opens(call.number)
         && let Ok(namespace) = array::namespace()
     {
-        // The file must not be freed with this process, and one without a name (O_TMPFILE) is to be found again.
+        // The file must not be freed with this process, and one without a name (O_TMPFILE) is to be
+        // found again.
         if let Some(held) = OPEN.lookup(descriptor as RawFd)
             && let Node::File(file) = held.node()
         {
@@ -141,12 +147,13 @@ fn answer_to(call: &mut Call) -> Verdict {
         verdict => verdict,
     };
     let verdict = match verdict {
-        // The function that follows the call needs this process' view of the array. The call itself acts on descriptors and a directory
-        // that are the guest's as well.
+        // The function that follows the call needs this process' view of the array. The call itself
+        // acts on descriptors and a directory that are the guest's as well.
         Verdict::PassWith { number, args } if call.then.is_some() && !crate::exec::is_exec(number) => {
             let (mut number, mut args) = (number, args);
             loop {
-                // SAFETY: the program's call, with arguments that the handler has put in the place of the program's.
+                // SAFETY: the program's call, with arguments that the handler has put in the place
+                // of the program's.
                 call.result = unsafe { syscall(number, args) };
                 let Some(then) = call.then.take() else { break Verdict::Done(call.result) };
                 let result = then(call);
@@ -166,7 +173,8 @@ fn answer_to(call: &mut Call) -> Verdict {
     verdict
 }
 
-/// Carries to the guest the bytes that a read has put into the program's buffers, which are copies here.
+/// Carries to the guest the bytes that a read has put into the program's buffers, which are copies
+/// here.
 fn note_read(call: &Call, count: usize) {
     let mut left = count;
     let mut note_one = |buffer: Buffer| {
@@ -191,7 +199,8 @@ fn note(address: usize, bytes: Vec<u8>) {
     }
 }
 
-/// The program's memory at `address` was given `bytes`. In a deputy that is to be carried to the guest.
+/// The program's memory at `address` was given `bytes`. In a deputy that is to be carried to the
+/// guest.
 pub(crate) fn has_stored(address: usize, bytes: &[u8]) {
     if is_active() {
         note(address, bytes.to_vec());

@@ -1,29 +1,35 @@
-//! The table of the descriptors that are anchors of array files ("ours"): it gives a descriptor's open file
-//! description, and a look-up takes no lock.
+//! The table of the descriptors that are anchors of array files ("ours"): it gives a descriptor's
+//! open file description, and a look-up takes no lock.
 //!
-//! A description is what POSIX calls an open file description: offset and status flags, shared by every descriptor made from
-//! it by dup. A description counts its users: each descriptor, and each call that is under way on the description.
+//! A description is what POSIX calls an open file description: offset and status flags, shared by
+//! every descriptor made from it by dup. A description counts its users: each descriptor, and each
+//! call that is under way on the description.
 //!
 //! Invariants:
-//! - Descriptions live in a pool whose memory is never freed and never holds anything else. So a pointer that was read
-//!   just before its descriptor was closed is harmless: the reader raises the count, and then looks whether the table
-//!   still holds the pointer.
-//! - A description is destroyed by whoever takes its `LIVE` bit away. That needs a count of zero, so it happens exactly
-//!   once.
-//! - While another process has our descriptors (`process::shares_tables`) the table is not used: each look-up asks the kernel.
-//! - A number that was ours and was closed stays in the stub's filter until a call finds that it means something else
-//!   ([`Table::presence`]).
-//! - A task that shares our memory but not our descriptors (a guest: [`crate::guest`]) never looks at the table and never changes it.
-//! - While a child with descriptors of its own is being made (`process::is_sharing`), every description is shared from its installation on, and
-//!   a number that is taken out of the table waits until nobody moves the kernel's offset by it ([`Anchored::share`]).
-//! - While the kernel closes a number or gives it another meaning, its entry is *claimed* ([`Claim`]): every look-up waits until the
-//!   claim is settled, and the stub's filter lets calls on the number through. So no call on the number runs on an anchor as if that
-//!   were no file of ours. The entry of a number that the kernel has assigned by itself is installed afterwards.
-//! - Who holds a claim waits for nobody but users of a position, who wait for no claim. To claim two numbers, a thread claims one and
-//!   tries the other ([`Table::claim_two`]).
-//! - While a thread is about to execute a program that must not inherit an anchor ([`Table::begin_exec`]), whoever makes a number ours marks it
-//!   close-on-exec and waits. That thread may hold claims on many numbers until the exec, and claims them in ascending order, so two such threads
-//!   do not wait for each other.
+//! - Descriptions live in a pool whose memory is never freed and never holds anything else. So a
+//!   pointer that was read just before its descriptor was closed is harmless: the reader raises the
+//!   count, and then looks whether the table still holds the pointer.
+//! - A description is destroyed by whoever takes its `LIVE` bit away. That needs a count of zero,
+//!   so it happens exactly once.
+//! - While another process has our descriptors (`process::shares_tables`) the table is not used:
+//!   each look-up asks the kernel.
+//! - A number that was ours and was closed stays in the stub's filter until a call finds that it
+//!   means something else ([`Table::presence`]).
+//! - A task that shares our memory but not our descriptors (a guest: [`crate::guest`]) never looks
+//!   at the table and never changes it.
+//! - While a child with descriptors of its own is being made (`process::is_sharing`), every
+//!   description is shared from its installation on, and a number that is taken out of the table
+//!   waits until nobody moves the kernel's offset by it ([`Anchored::share`]).
+//! - While the kernel closes a number or gives it another meaning, its entry is *claimed*
+//!   ([`Claim`]): every look-up waits until the claim is settled, and the stub's filter lets calls
+//!   on the number through. So no call on the number runs on an anchor as if that were no file of
+//!   ours. The entry of a number that the kernel has assigned by itself is installed afterwards.
+//! - Who holds a claim waits for nobody but users of a position, who wait for no claim. To claim
+//!   two numbers, a thread claims one and tries the other ([`Table::claim_two`]).
+//! - While a thread is about to execute a program that must not inherit an anchor
+//!   ([`Table::begin_exec`]), whoever makes a number ours marks it close-on-exec and waits. That
+//!   thread may hold claims on many numbers until the exec, and claims them in ascending order, so
+//!   two such threads do not wait for each other.
 
 mod executing;
 
@@ -49,7 +55,8 @@ const POOL_STEP: usize = 32;
 const LIVE: u32 = 1 << 31;
 /// The first descriptor that shares its entry of the entry stub's filter with a smaller one.
 const FILTER_DESCRIPTORS: RawFd = 1 << 16;
-/// The bit of a table entry that says that it is claimed. The rest of the entry is what the number meant before.
+/// The bit of a table entry that says that it is claimed. The rest of the entry is what the number
+/// meant before.
 pub(crate) const CLAIMED: usize = 1;
 
 const _: () = assert!(align_of::<Description<()>>() > CLAIMED);
@@ -62,19 +69,20 @@ pub(crate) struct Description<N: 'static> {
     pub(crate) flags: AtomicU32,
     /// The file offset while the description is private to this process.
     pub(crate) offset: AtomicU64,
-    /// Whether other processes may hold the description. Then the kernel's offset of the anchor counts, and not
-    /// `offset`.
+    /// Whether other processes may hold the description. Then the kernel's offset of the anchor
+    /// counts, and not `offset`.
     pub(crate) shared: AtomicBool,
     /// Held while the offset is used and moved.
     pub(crate) position: RawLock,
-    /// The file's count of changes of status flags at the time when `flags` were last read from the kernel. Used while
-    /// `shared`.
+    /// The file's count of changes of status flags at the time when `flags` were last read from the
+    /// kernel. Used while `shared`.
     pub(crate) flags_seen: AtomicU32,
     /// The file. Written before the description is live, dropped by [`Table::destroy`].
     node: UnsafeCell<MaybeUninit<N>>,
 }
 
-// SAFETY: the node is written before the description is published and dropped after its last user left; the rest is atomic.
+// SAFETY: the node is written before the description is published and dropped after its last user
+// left; the rest is atomic.
 unsafe impl<N: Send + Sync> Sync for Description<N> {}
 
 impl<N: 'static> Description<N> {
@@ -133,10 +141,12 @@ pub(crate) trait Anchored: Sized {
     /// The file and the `O_*` flags behind `descriptor`, if it is an anchor.
     fn from_anchor(descriptor: RawFd) -> Option<(Self, u32)>;
 
-    /// Gives the offset of the description behind `descriptor` to the kernel: another process will have the description too.
+    /// Gives the offset of the description behind `descriptor` to the kernel: another process will
+    /// have the description too.
     fn share(descriptor: RawFd, user: &Use<'static, Self>);
 
-    /// Sees to it that the file can be found again from a new anchor whose description is kept nowhere ([`shares_tables`]).
+    /// Sees to it that the file can be found again from a new anchor whose description is kept
+    /// nowhere ([`shares_tables`]).
     fn leave(&self);
 }
 
@@ -150,8 +160,8 @@ pub(crate) struct Table<N: 'static> {
     blocks: [AtomicPtr<Block<N>>; BLOCK_COUNT],
     free: Lock<Vec<&'static Description<N>>>,
     count: AtomicU32,
-    /// Whether the kernel is asked about a descriptor that is not in the table, since it may be an anchor
-    /// ([`Table::begin_anew`]).
+    /// Whether the kernel is asked about a descriptor that is not in the table, since it may be an
+    /// anchor ([`Table::begin_anew`]).
     discovers: AtomicBool,
     /// One more than the largest descriptor ever installed.
     end: AtomicU32,
@@ -161,9 +171,11 @@ pub(crate) struct Table<N: 'static> {
     claims: AtomicU32,
     /// How many threads fork: nobody claims a number meanwhile.
     forks: AtomicU32,
-    /// How many threads are about to execute a program that must not inherit an anchor. Each of them counts as a claim, too.
+    /// How many threads are about to execute a program that must not inherit an anchor. Each of
+    /// them counts as a claim, too.
     executing: AtomicU32,
-    /// How many threads read or set whether an exec closes a number of ours ([`Table::apart_from_execs`]).
+    /// How many threads read or set whether an exec closes a number of ours
+    /// ([`Table::apart_from_execs`]).
     flag_calls: AtomicU32,
     /// How often a number that was not ours was given to a file of ours (open, dup2).
     made_ours: AtomicU32,
@@ -173,7 +185,8 @@ pub(crate) struct Table<N: 'static> {
 #[derive(Clone, Copy)]
 pub(crate) struct Moment(u32);
 
-/// What has become of a number that a call has found not to be a file's of ours, or found nothing to do about.
+/// What has become of a number that a call has found not to be a file's of ours, or found nothing
+/// to do about.
 pub(crate) enum Presence {
     Unchanged,
     /// It may be ours by now: the call is to look again.
@@ -195,8 +208,8 @@ pub(crate) enum Meaning {
     Claimed,
 }
 
-/// The right to change what a number means. While it lasts the number is this thread's: whoever looks it up waits. A claim that is
-/// dropped leaves the entry as it was.
+/// The right to change what a number means. While it lasts the number is this thread's: whoever
+/// looks it up waits. A claim that is dropped leaves the entry as it was.
 pub(crate) struct Claim<N: Anchored + 'static> {
     table: &'static Table<N>,
     descriptor: RawFd,
@@ -236,7 +249,8 @@ impl<N: Anchored + 'static> Claim<N> {
         Some(Use { table: self.table, description })
     }
 
-    /// Waits until nobody moves the kernel's offset by way of the number: it is about to mean something else.
+    /// Waits until nobody moves the kernel's offset by way of the number: it is about to mean
+    /// something else.
     pub(crate) fn end_moves(&self) {
         // SAFETY: descriptions are never deallocated.
         if let Some(description) = unsafe { self.meant.as_ref() }
@@ -248,8 +262,9 @@ impl<N: Anchored + 'static> Claim<N> {
         }
     }
 
-    /// The kernel has given the number its new meaning, or closed it. Returns what it meant before; if that is the last use, its drop
-    /// ends the description. The caller holds no other claim when it drops it.
+    /// The kernel has given the number its new meaning, or closed it. Returns what it meant before;
+    /// if that is the last use, its drop ends the description. The caller holds no other claim when
+    /// it drops it.
     pub(crate) fn settle(self, meaning: Option<Use<'static, N>>) -> Option<Use<'static, N>> {
         let claim = core::mem::ManuallyDrop::new(self);
         let pointer = meaning.as_ref().map_or(core::ptr::null_mut(), |user| core::ptr::from_ref(user.description).cast_mut());
@@ -288,7 +303,8 @@ impl<N: Anchored + 'static> Drop for Claim<N> {
 /// Whether a descriptor from [`FILTER_DESCRIPTORS`] on was ever ours.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// Closes the filter of the entry stub for a descriptor again, unless another descriptor may share its entry.
+/// Closes the filter of the entry stub for a descriptor again, unless another descriptor may share
+/// its entry.
 pub(crate) fn unwatch_descriptor(descriptor: RawFd) {
     // A guest may have a descriptor of that number, too.
     let may_be_ours = descriptor as u32 >= high_fd::base();
@@ -325,7 +341,8 @@ impl<N: 'static> Table<N> {
         if description.users.compare_exchange(LIVE, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;
         }
-        // SAFETY: the LIVE bit was taken here, so no user is left and none can come: the node is ours to drop, once.
+        // SAFETY: the LIVE bit was taken here, so no user is left and none can come: the node is
+        // ours to drop, once.
         unsafe { (*description.node.get()).assume_init_drop() };
         // SAFETY: descriptions are leaked, so the reference is good for ever.
         self.free.lock().push(unsafe { &*core::ptr::from_ref(description) });
@@ -336,7 +353,8 @@ impl<N: Anchored + 'static> Table<N> {
     /// Where the addresses of the blocks lie in a table.
     pub(crate) const BLOCKS: usize = core::mem::offset_of!(Self, blocks);
 
-    /// Which block a descriptor is in, and which entry of it. None if the table has no place for it.
+    /// Which block a descriptor is in, and which entry of it. None if the table has no place for
+    /// it.
     pub(crate) fn place(descriptor: u32) -> Option<(usize, usize)> {
         let block = descriptor as usize / BLOCK_DESCRIPTORS;
         (block < BLOCK_COUNT).then_some((block, descriptor as usize % BLOCK_DESCRIPTORS))
@@ -358,7 +376,8 @@ impl<N: Anchored + 'static> Table<N> {
         }
     }
 
-    /// Tells whether the process has, or has had, a descriptor of the array, be it one that is not in the table yet.
+    /// Tells whether the process has, or has had, a descriptor of the array, be it one that is not
+    /// in the table yet.
     pub(crate) fn ever_used(&self) -> bool {
         self.end.load(Ordering::Relaxed) != 0 || self.discovers()
     }
@@ -384,14 +403,16 @@ impl<N: Anchored + 'static> Table<N> {
             let block: Box<Block<N>> = Box::new([const { AtomicPtr::new(core::ptr::null_mut()) }; BLOCK_DESCRIPTORS]);
             let block = Box::into_raw(block);
             if place.compare_exchange(core::ptr::null_mut(), block, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: another thread has installed its block first; nobody else has seen this block.
+                // SAFETY: another thread has installed its block first; nobody else has seen this
+                // block.
                 drop(unsafe { Box::from_raw(block) });
             }
         }
         self.slot(descriptor)
     }
 
-    /// A use of the description behind `descriptor`; None if the descriptor is not ours, and always None in a guest.
+    /// A use of the description behind `descriptor`; None if the descriptor is not ours, and always
+    /// None in a guest.
     #[inline]
     pub(crate) fn lookup(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
         if may_be_guest() && is_guest() {
@@ -488,8 +509,8 @@ impl<N: Anchored + 'static> Table<N> {
         Moment(self.made_ours.load(Ordering::SeqCst))
     }
 
-    /// What has become of a number since `moment`. If it was ours and means something else now, calls on it do not come to the
-    /// library any more.
+    /// What has become of a number since `moment`. If it was ours and means something else now,
+    /// calls on it do not come to the library any more.
     pub(crate) fn presence(&'static self, descriptor: RawFd, moment: Moment) -> Presence {
         if shares_tables() {
             return Presence::Unchanged;
@@ -515,8 +536,8 @@ impl<N: Anchored + 'static> Table<N> {
         }
     }
 
-    /// Claims a descriptor of ours. None if it is not ours, and where the table is not used: in a guest, and while another process
-    /// has our descriptors.
+    /// Claims a descriptor of ours. None if it is not ours, and where the table is not used: in a
+    /// guest, and while another process has our descriptors.
     pub(crate) fn claim(&'static self, descriptor: RawFd) -> Option<Claim<N>> {
         if shares_tables() || may_be_guest() && is_guest() {
             return None;
@@ -531,13 +552,14 @@ impl<N: Anchored + 'static> Table<N> {
         None
     }
 
-    /// Claims `descriptor` if it still means the description of `user`. None also where the table is not used.
+    /// Claims `descriptor` if it still means the description of `user`. None also where the table
+    /// is not used.
     pub(crate) fn claim_of(&'static self, descriptor: RawFd, user: &Description<N>) -> Option<Claim<N>> {
         self.claim(descriptor).filter(|claim| core::ptr::eq(claim.meant, user))
     }
 
-    /// Claims `to`, whatever it means, and `from` if that is ours. None if there is no place for `to`. To be called where the table
-    /// is used.
+    /// Claims `to`, whatever it means, and `from` if that is ours. None if there is no place for
+    /// `to`. To be called where the table is used.
     pub(crate) fn claim_two(&'static self, from: RawFd, to: RawFd) -> Option<(Option<Claim<N>>, Claim<N>)> {
         let target = self.slot_or_new(to)?;
         loop {
@@ -550,7 +572,8 @@ impl<N: Anchored + 'static> Table<N> {
             self.claims.fetch_add(1, Ordering::SeqCst);
             match self.try_slot(from, source) {
                 Ok(claim) => return Some((Some(claim).filter(|claim| !claim.meant.is_null()), claimed)),
-                // The thread that has claimed `from` may wait for the claim on `to`, so this thread gives that claim back.
+                // The thread that has claimed `from` may wait for the claim on `to`, so this thread
+                // gives that claim back.
                 Err(Claimed) => drop(claimed),
             }
             self.wait_for(source);
@@ -580,9 +603,10 @@ impl<N: Anchored + 'static> Table<N> {
         }
     }
 
-    /// Empties the table without closing anything. From now on the table finds out what a descriptor means when it is
-    /// first looked up. This is for a process with one thread that does not know its descriptors ([`crate::deputy`]):
-    /// the table that it has copied describes another process.
+    /// Empties the table without closing anything. From now on the table finds out what a
+    /// descriptor means when it is first looked up. This is for a process with one thread that does
+    /// not know its descriptors ([`crate::deputy`]): the table that it has copied describes another
+    /// process.
     pub(crate) fn begin_anew(&'static self) {
         self.blocks.iter().for_each(|block| block.store(core::ptr::null_mut(), Ordering::Relaxed));
         self.free.raw().reset();
@@ -597,14 +621,15 @@ impl<N: Anchored + 'static> Table<N> {
         self.discovers.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether the process may have descriptors of the array that are not in the table yet. After [`Table::begin_anew`] the
-    /// table gets each of them when the program first uses it.
+    /// Tells whether the process may have descriptors of the array that are not in the table yet.
+    /// After [`Table::begin_anew`] the table gets each of them when the program first uses it.
     pub(crate) fn discovers(&self) -> bool {
         self.discovers.load(Ordering::Relaxed)
     }
 
-    /// Drops the uses and releases the positions that other threads of the parent held, since these threads do not
-    /// exist in a child of fork. No number is claimed ([`Table::around_fork`]). The child's only thread calls this.
+    /// Drops the uses and releases the positions that other threads of the parent held, since these
+    /// threads do not exist in a child of fork. No number is claimed ([`Table::around_fork`]). The
+    /// child's only thread calls this.
     pub(crate) fn drop_uses_of_others(&'static self) {
         self.waiters.reset();
         self.claims.store(0, Ordering::Relaxed);
@@ -623,8 +648,9 @@ impl<N: Anchored + 'static> Table<N> {
         self.free.lock().iter().for_each(|description| description.users.store(0, Ordering::Relaxed));
     }
 
-    /// Runs `fork` while no number is claimed. The kernel copies descriptors and memory one after the other: what another thread changed
-    /// between the two, the child's table and its descriptors would tell differently. The caller holds no lock.
+    /// Runs `fork` while no number is claimed. The kernel copies descriptors and memory one after
+    /// the other: what another thread changed between the two, the child's table and its
+    /// descriptors would tell differently. The caller holds no lock.
     pub(crate) fn around_fork<R>(&'static self, fork: impl FnOnce() -> R) -> R {
         self.forks.fetch_add(1, Ordering::SeqCst);
         self.waiters.wait_while(|| self.claims.load(Ordering::SeqCst) != 0);
@@ -634,7 +660,8 @@ impl<N: Anchored + 'static> Table<N> {
         result
     }
 
-    /// In a child of fork: takes out of the table what another thread of the parent opened after the kernel had copied the descriptors.
+    /// In a child of fork: takes out of the table what another thread of the parent opened after
+    /// the kernel had copied the descriptors.
     pub(crate) fn forget_closed(&'static self) {
         for (descriptor, _) in self.all() {
             if !is_open(descriptor)
@@ -654,8 +681,8 @@ impl<N: Anchored + 'static> Table<N> {
         }
         let description = free.pop().expect("the pool was just filled");
         drop(free);
-        // SAFETY: a description from the free list has no node. It may have users for a moment, but only from `find`,
-        // which looks at nothing but the count.
+        // SAFETY: a description from the free list has no node. It may have users for a moment, but
+        // only from `find`, which looks at nothing but the count.
         unsafe { (*description.node.get()).write(node) };
         description.flags.store(flags, Ordering::Relaxed);
         description.flags_seen.store(0, Ordering::Relaxed);
@@ -672,7 +699,8 @@ impl<N: Anchored + 'static> Table<N> {
         user
     }
 
-    /// Makes `descriptor` refer to the description of `user`. False if the number is beyond the table.
+    /// Makes `descriptor` refer to the description of `user`. False if the number is beyond the
+    /// table.
     pub(crate) fn install(&'static self, descriptor: RawFd, user: Use<'static, N>) -> bool {
         if shares_tables() {
             user.node().leave();
@@ -686,8 +714,8 @@ impl<N: Anchored + 'static> Table<N> {
         let previous = loop {
             let entry = slot.load(Ordering::Relaxed);
             if entry.is_null() {
-                // The count rises before the entry can be seen. A thread that found no entry here notices by it that there is one
-                // now ([`Table::presence`]).
+                // The count rises before the entry can be seen. A thread that found no entry here
+                // notices by it that there is one now ([`Table::presence`]).
                 self.made_ours.fetch_add(1, Ordering::SeqCst);
             }
             if is_claimed(entry) {
@@ -715,8 +743,9 @@ impl<N: Anchored + 'static> Table<N> {
         self.end.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Another thread may be sharing all descriptions just now. Either that thread has seen the entry that the caller has made, or
-    /// `is_sharing` is true here, since the thread says so before it looks at the table. The caller holds no claim.
+    /// Another thread may be sharing all descriptions just now. Either that thread has seen the
+    /// entry that the caller has made, or `is_sharing` is true here, since the thread says so
+    /// before it looks at the table. The caller holds no claim.
     pub(crate) fn share_if_asked(&'static self, descriptor: RawFd) {
         if is_sharing() {
             self.wait_for_execs(descriptor);

@@ -1,8 +1,9 @@
 //! From the entry stub to the function that serves a call, and back.
 //!
-//! A served call is a function `fn(&mut Call) -> Verdict` (`calls::handler` names one per row of the table). It runs inside
-//! the library: no handler of the program interrupts it, and it must not block in the kernel on the program's behalf; a call
-//! that may block is left to the program ([`Verdict::Pass`]) or made by the stub ([`Verdict::PassWith`]).
+//! A served call is a function `fn(&mut Call) -> Verdict` (`calls::handler` names one per row of
+//! the table). It runs inside the library: no handler of the program interrupts it, and it must not
+//! block in the kernel on the program's behalf; a call that may block is left to the program
+//! ([`Verdict::Pass`]) or made by the stub ([`Verdict::PassWith`]).
 
 use crate::call::{Call, DONE, PASS, RUN, Verdict};
 use crate::calls;
@@ -41,13 +42,15 @@ pub(crate) unsafe extern "C" fn enter(call: &mut Call) -> u32 {
     }
 }
 
-/// What the entry stub calls behind the call of a `PassWith` that has something to do after it. Returns [`RUN`] if there is another call to make in
-/// `instead`, with something to do after that, and [`DONE`] otherwise.
+/// What the entry stub calls behind the call of a `PassWith` that has something to do after it.
+/// Returns [`RUN`] if there is another call to make in `instead`, with something to do after that,
+/// and [`DONE`] otherwise.
 pub(crate) unsafe extern "C" fn finish(call: &mut Call) -> u32 {
     call.unblock = 0;
     if let Some(then) = call.then.take() {
         let result = inside(call, then);
-        // The call was made already, and its number means something else by now: the call cannot be served anew.
+        // The call was made already, and its number means something else by now: the call cannot be
+        // served anew.
         call.result = if result == REPLACED { -(sys::OsError::BADF.raw_os_error() as isize) } else { result };
     }
     if call.then.is_some() { RUN } else { DONE }
@@ -63,7 +66,8 @@ fn inside<R>(call: &mut Call, work: impl FnOnce(&mut Call) -> R) -> R {
     compiler_fence(Ordering::SeqCst);
     depth.store(depth.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
-    // From here on a signal finds the thread outside; one that came before is waiting with the mask raised.
+    // From here on a signal finds the thread outside; one that came before is waiting with the mask
+    // raised.
     signals::leave(call);
     result
 }
@@ -115,7 +119,8 @@ fn serve_row(call: &mut Call) -> Verdict {
     mappings::lend::serve(call, verdict)
 }
 
-/// Whether an argument of a call is the number of a descriptor of the library's own, which the program never got.
+/// Whether an argument of a call is the number of a descriptor of the library's own, which the
+/// program never got.
 #[inline]
 fn names_ours(call: &Call, number: usize, row: &Row) -> bool {
     let mut indices = row.descriptors;
@@ -134,9 +139,10 @@ fn names_ours(call: &Call, number: usize, row: &Row) -> bool {
     }
 }
 
-/// A call that no descriptor of ours made the library's affair: the program's instruction is to run. Between the look and the
-/// instruction another thread may make a number ours that was closed (dup2), and the kernel would act on the anchor. So a call with a
-/// number that was ours and is closed gets the kernel's answer to a number that cannot be open.
+/// A call that no descriptor of ours made the library's affair: the program's instruction is to
+/// run. Between the look and the instruction another thread may make a number ours that was closed
+/// (dup2), and the kernel would act on the anchor. So a call with a number that was ours and is
+/// closed gets the kernel's answer to a number that cannot be open.
 fn leave_to_kernel(call: &Call, number: usize, row: &Row, moment: Moment) -> Verdict {
     let mut args = call.args;
     for index in (0..args.len()).filter(|index| row.descriptors >> index & 1 == 1) {
@@ -166,7 +172,8 @@ fn leave_to_kernel(call: &Call, number: usize, row: &Row, moment: Moment) -> Ver
             args[0] = usize::MAX - 1;
         }
     }
-    // SAFETY: the program's call, which fails: one of its descriptors is no number that can be open.
+    // SAFETY: the program's call, which fails: one of its descriptors is no number that can be
+    // open.
     Verdict::Done(unsafe { sys::raw::syscall(call.number, args) })
 }
 
@@ -182,11 +189,13 @@ fn decide(call: &mut Call, number: usize, row: &Row) -> Verdict {
     }
 }
 
-/// How often a call is tried again whose buffer is in a mapping of ours: another thread may change the mapping each time.
+/// How often a call is tried again whose buffer is in a mapping of ours: another thread may change
+/// the mapping each time.
 const TRY_COUNT: usize = 8;
 
-/// A call found that a buffer of the program was not there. The call is tried again if the buffer is a mapping of ours that is there
-/// now: its file has grown, its member was lost, stores were kept out for a moment, or it had to be asked for.
+/// A call found that a buffer of the program was not there. The call is tried again if the buffer
+/// is a mapping of ours that is there now: its file has grown, its member was lost, stores were
+/// kept out for a moment, or it had to be asked for.
 #[cold]
 fn try_again(call: &mut Call, number: usize, row: &Row) -> Verdict {
     let mut address = mappings::fault::last();

@@ -1,4 +1,5 @@
-//! What the process was given at its start: environment and auxiliary vector, copied before the program can change them.
+//! What the process was given at its start: environment and auxiliary vector, copied before the
+//! program can change them.
 
 use crate::uapi::{AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_PHNUM, AT_SECURE, AT_SYSINFO_EHDR};
 use core::ffi::{CStr, c_char};
@@ -31,7 +32,8 @@ impl Auxiliary {
     pub(crate) unsafe fn after(environment: *const *const c_char) -> Self {
         let mut auxiliary = Self::default();
         let mut at = environment;
-        // SAFETY: the caller's promise: a list of pointers that ends with null, then pairs that end with a zero tag.
+        // SAFETY: the caller's promise: a list of pointers that ends with null, then pairs that end
+        // with a zero tag.
         unsafe {
             while !(*at).is_null() {
                 at = at.add(1);
@@ -79,7 +81,8 @@ pub(crate) fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     entry.strip_prefix(name)?.strip_prefix(b"=")
 }
 
-/// The entries that matter to the library: its own settings, where it was loaded from, and where caches live.
+/// The entries that matter to the library: its own settings, where it was loaded from, and where
+/// caches live.
 pub(crate) struct Environment {
     entries: Vec<Box<[u8]>>,
 }

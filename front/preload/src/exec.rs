@@ -1,9 +1,10 @@
 //! Before a program becomes another: the next one must be served too, or must not touch an array.
 //!
-//! - An environment that lost `LD_PRELOAD` or a `CXLRAID_*` setting is rebuilt with them, in memory kept per thread (a
-//!   vfork child that succeeds never comes back to free it).
-//! - A program that runs without the library is given nothing of the array ([`crate::unreached`]). The kernel makes such a call in a
-//!   [`window`] in which other threads and handlers of signals change nothing of what it would be given.
+//! - An environment that lost `LD_PRELOAD` or a `CXLRAID_*` setting is rebuilt with them, in memory
+//!   kept per thread (a vfork child that succeeds never comes back to free it).
+//! - A program that runs without the library is given nothing of the array ([`crate::unreached`]).
+//!   The kernel makes such a call in a [`window`] in which other threads and handlers of signals
+//!   change nothing of what it would be given.
 
 pub(crate) mod window;
 
@@ -79,22 +80,26 @@ fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
     unreached::file_of(target).map_or_else(Vec::new, |file| needed::elements(&Source::Host(&file), b"", Some(&library_path)))
 }
 
-/// For a guest whose deputy has prepared the exec of a stored program by `verdict`: keeps from that program what is the array's, if the program will run without the
-/// library. Returns the call to make.
+/// For a guest whose deputy has prepared the exec of a stored program by `verdict`: keeps from that
+/// program what is the array's, if the program will run without the library. Returns the call to
+/// make.
 ///
-/// The guest does so itself, and last: what it does to its directory others would see that share the directory with it (clone(2) with CLONE_FS), unless it leaves them
-/// first. So it leaves them only when the program is there and may be executed.
+/// The guest does so itself, and last: what it does to its directory others would see that share
+/// the directory with it (clone(2) with CLONE_FS), unless it leaves them first. So it leaves them
+/// only when the program is there and may be executed.
 pub(crate) fn withhold_as_guest(call: &mut Call, number: usize, args: &[usize; 6]) -> Result<Verdict, OsError> {
     let by_path = number == __NR_execve as usize;
     let target = if by_path { Target::Path(args[0]) } else { Target::At(args[0] as RawFd, args[1], args[4] as u32) };
-    // SAFETY: null, or what `complete` has left in the deputy. It lies in the arena, which both see at one address.
+    // SAFETY: null, or what `complete` has left in the deputy. It lies in the arena, which both see
+    // at one address.
     let file = unsafe { (call.scratch[CHANGED] as *const Vec<u8>).as_ref() };
     let withheld = withheld_from(target, file.map(|file| &file[..]))?.unwrap_or_default();
     let from_mount = note_changed(call, Changed { withheld, ..Changed::default() });
     Ok(from_mount.map_or(Verdict::PassWith { number, args: *args }, |path| by_path_in_mount(path, args)))
 }
 
-/// What was kept from a program that will run without the library. `file` is the program's logical path if it is stored on the array. None if the library will be in it.
+/// What was kept from a program that will run without the library. `file` is the program's logical
+/// path if it is stored on the array. None if the library will be in it.
 fn withheld_from(target: Target, file: Option<&[u8]>) -> Result<Option<Withheld>, OsError> {
     // Another thread may be changing names without ever having opened a file of the array.
     let may_be_changing = || array::namespace().is_ok() && process::owns_tables() && !stack::is_alone();
@@ -104,7 +109,8 @@ fn withheld_from(target: Target, file: Option<&[u8]>) -> Result<Option<Withheld>
     unreached::why(target).map(|why| unreached::withhold(target, why, file)).transpose()
 }
 
-/// Keeps for [`undo`] what was changed. Returns the address of the path by which the program is to be executed, if that is another one.
+/// Keeps for [`undo`] what was changed. Returns the address of the path by which the program is to
+/// be executed, if that is another one.
 fn note_changed(call: &mut Call, changed: Changed) -> Option<usize> {
     if changed.withheld.is_empty() && changed.kept.is_empty() && changed.executing.is_nothing() {
         call.scratch[CHANGED] = 0;
@@ -115,12 +121,14 @@ fn note_changed(call: &mut Call, changed: Changed) -> Option<usize> {
     changed.withheld.program().map(|path| path.as_ptr() as usize)
 }
 
-/// Executes a program that is stored on the array from the mount. `args` are those that execute it by descriptor.
+/// Executes a program that is stored on the array from the mount. `args` are those that execute it
+/// by descriptor.
 fn by_path_in_mount(path: usize, args: &[usize; 6]) -> Verdict {
     Verdict::PassWith { number: __NR_execve as usize, args: [path, args[2], args[3], 0, 0, 0] }
 }
 
-/// Prepares the call that executes, whose environment is argument `index`. `file` is the program's logical path if it is stored on the array.
+/// Prepares the call that executes, whose environment is argument `index`. `file` is the program's
+/// logical path if it is stored on the array.
 fn complete(
     call: &mut Call,
     target: Target,
@@ -154,7 +162,8 @@ fn complete(
     ignoring_signals(call, verdict)
 }
 
-/// The call that executes, with what is to be undone if it fails. A deputy leaves both to its guest.
+/// The call that executes, with what is to be undone if it fails. A deputy leaves both to its
+/// guest.
 pub(crate) fn ignoring_signals(call: &mut Call, verdict: Verdict) -> Verdict {
     if deputy::is_active() {
         deputy::leave_to_guest(undo);
@@ -171,7 +180,8 @@ pub(crate) const fn is_exec(number: usize) -> bool {
     matches!(number as u32, nr::__NR_execve | nr::__NR_execveat)
 }
 
-/// The entries to add to a program's environment, or None if it has them all. Each ends with NUL. `libraries` are to be in LD_PRELOAD.
+/// The entries to add to a program's environment, or None if it has them all. Each ends with NUL.
+/// `libraries` are to be in LD_PRELOAD.
 fn missing(environment: &[Vec<u8>], libraries: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let mut added = Vec::new();
     for entry in crate::own::environment().inherited() {
@@ -216,7 +226,8 @@ fn preload(own: &[u8], theirs: &[u8], libraries: &[Vec<u8>]) -> Vec<u8> {
     entry
 }
 
-/// An entry of an environment. None if it cannot be read, or if it is longer than the kernel lets it be.
+/// An entry of an environment. None if it cannot be read, or if it is longer than the kernel lets
+/// it be.
 fn entry(pointer: usize) -> Option<Vec<u8>> {
     let mut buffer = [0; PATH_MAX];
     match program::read_string(pointer, &mut buffer) {
@@ -295,11 +306,12 @@ fn scratch(bytes: usize) -> Option<usize> {
     scratch_in(word(word::EXEC_SCRATCH), word(word::EXEC_SCRATCH_BYTES), bytes)
 }
 
-/// Memory of a thread that is kept for the next exec, which may be tried by a vfork child: at least `bytes` long, its address and length in
-/// two of the thread's words.
+/// Memory of a thread that is kept for the next exec, which may be tried by a vfork child: at least
+/// `bytes` long, its address and length in two of the thread's words.
 pub(crate) fn scratch_in(address: &AtomicUsize, length: &AtomicUsize, bytes: usize) -> Option<usize> {
     if crate::arena::is_active() {
-        // A guest's thread goes on as its process' after it: what was mapped here would be found there.
+        // A guest's thread goes on as its process' after it: what was mapped here would be found
+        // there.
         return Some(heap::vec![0u64; bytes.div_ceil(8)].leak().as_ptr() as usize);
     }
     let have = length.load(Ordering::Relaxed);
@@ -316,7 +328,8 @@ pub(crate) fn scratch_in(address: &AtomicUsize, length: &AtomicUsize, bytes: usi
     Some(address.load(Ordering::Relaxed))
 }
 
-/// Sees to it that the process' locks on files that the next program inherits stay. Returns the descriptors that are left open for it.
+/// Sees to it that the process' locks on files that the next program inherits stay. Returns the
+/// descriptors that are left open for it.
 fn keep_locks() -> Vec<RawFd> {
     let Ok(namespace) = array::namespace() else { return Vec::new() };
     let is_inherited = |&descriptor: &RawFd| descriptor_flags(descriptor, F_GETFD, 0) as u32 & FD_CLOEXEC == 0;
@@ -324,8 +337,9 @@ fn keep_locks() -> Vec<RawFd> {
     namespace.files().keep_locks(&inherited)
 }
 
-/// Tells the other processes of the array, if this exec succeeds, that what the other threads of this process hold is held no more. A child that shares
-/// its parent's memory tells nothing: the slot is its parent's, which goes on.
+/// Tells the other processes of the array, if this exec succeeds, that what the other threads of
+/// this process hold is held no more. A child that shares its parent's memory tells nothing: the
+/// slot is its parent's, which goes on.
 fn begin_executing() -> Executing {
     match array::namespace() {
         Ok(namespace) if process::owns_tables() && process::has_memory() => namespace.files().array().runtime().begin_executing(),
@@ -336,8 +350,8 @@ fn begin_executing() -> Executing {
 /// The exec failed: as it was.
 fn undo(call: &mut Call) -> isize {
     signals::take_back();
-    // SAFETY: null, or what `complete` has left for this call alone. It is not freed: a guest's is in its arena, any other is as rare as an exec that
-    // fails for a program that is there.
+    // SAFETY: null, or what `complete` has left for this call alone. It is not freed: a guest's is
+    // in its arena, any other is as rare as an exec that fails for a program that is there.
     if let Some(changed) = unsafe { (call.scratch[CHANGED] as *mut Changed).as_mut() } {
         if let Ok(namespace) = array::namespace() {
             namespace.files().array().runtime().end_executing(&changed.executing);

@@ -1,6 +1,8 @@
-//! The filter of the entry stub: which numbers of system calls, and which descriptors, make a call the library's affair.
+//! The filter of the entry stub: which numbers of system calls, and which descriptors, make a call
+//! the library's affair.
 //!
-//! The stub reads the filter's tables ([`crate::arch::entry`]) before it calls anything of the library.
+//! The stub reads the filter's tables ([`crate::arch::entry`]) before it calls anything of the
+//! library.
 
 use crate::arch::entry::{OURS, WANTED};
 use crate::table::{ROWS, Row, Way};
@@ -31,10 +33,11 @@ const fn filter_of(row: &Row) -> u8 {
     }
 }
 
-/// The value of an entry of the stub's filter whose descriptor is, or was, of the array. The library may close the filter for such a
-/// descriptor again.
+/// The value of an entry of the stub's filter whose descriptor is, or was, of the array. The
+/// library may close the filter for such a descriptor again.
 const BY_TABLE: u8 = 1;
-/// The value of an entry whose descriptor concerns the library for another reason. The filter stays open for it.
+/// The value of an entry whose descriptor concerns the library for another reason. The filter stays
+/// open for it.
 const KEPT: u8 = 2;
 
 /// Lets calls on `descriptor` through the filter of the entry stub.
@@ -47,7 +50,8 @@ pub(crate) fn watch_ours(descriptor: sys::RawFd) {
     OURS[descriptor as u16 as usize].store(BY_TABLE, Ordering::Release);
 }
 
-/// Lets calls on a descriptor through that may be about to be of the array. Returns whether they were let through before.
+/// Lets calls on a descriptor through that may be about to be of the array. Returns whether they
+/// were let through before.
 pub(crate) fn watch_claimed(descriptor: sys::RawFd) -> bool {
     OURS[descriptor as u16 as usize].fetch_max(BY_TABLE, Ordering::AcqRel) != 0
 }

@@ -53,7 +53,8 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
         nr::__NR_fsconfig if mount::given_to_file_system(call, is_anchor) => Verdict::error(OsError::OPNOTSUPP),
         nr::__NR_open_by_handle_at => open_handle(call),
         _ if row.way == Way::Refuse => Verdict::error(OsError::NOSYS),
-        // The mask and the actions are each task's own; forks, and calls on memory, look after guests themselves.
+        // The mask and the actions are each task's own; forks, and calls on memory, look after
+        // guests themselves.
         nr::__NR_rt_sigaction | nr::__NR_rt_sigprocmask | nr::__NR_fork | nr::__NR_vfork | nr::__NR_clone | nr::__NR_clone3 => {
             handler(call.number)(call)
         }
@@ -70,7 +71,8 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
         nr::__NR_pidfd_getfd if fetch::names_ours(call) => Verdict::error(OsError::BADF),
         nr::__NR_munmap | nr::__NR_mprotect | nr::__NR_pkey_mprotect | nr::__NR_mremap | nr::__NR_msync => on_memory(call),
         nr::__NR_madvise | nr::__NR_remap_file_pages | nr::__NR_shmat => on_memory(call),
-        // Only of its own memory, which is its parent's, may a process give such advice. The kernel would follow it on one member, or unnoticed.
+        // Only of its own memory, which is its parent's, may a process give such advice. The kernel
+        // would follow it on one member, or unnoticed.
         nr::__NR_process_madvise if mappings::advice::is_served(call.args[3] as u32) => Verdict::error(OsError::INVAL),
         nr::__NR_process_madvise => Verdict::Pass,
         nr::__NR_mmap => map(call),
@@ -117,7 +119,8 @@ pub(crate) const fn opens(number: usize) -> bool {
     matches!(number as u32, nr::__NR_open | nr::__NR_openat | nr::__NR_openat2 | nr::__NR_creat | nr::__NR_open_by_handle_at)
 }
 
-/// The arguments of a call that concerns the array: with the array's paths where symlinks of the host lead there. None if it does not.
+/// The arguments of a call that concerns the array: with the array's paths where symlinks of the
+/// host lead there. None if it does not.
 fn concerning(call: &Call, row: &Row) -> Option<[usize; 6]> {
     let mut args = call.args;
     let mut concerns = false;
@@ -162,7 +165,8 @@ pub(crate) fn is_anchor(descriptor: RawFd) -> bool {
         })
 }
 
-/// Serves open_by_handle_at. A handle may lead to a backing file, which a guest cannot have: only its deputy would know the backing file for a file of the array.
+/// Serves open_by_handle_at. A handle may lead to a backing file, which a guest cannot have: only
+/// its deputy would know the backing file for a file of the array.
 fn open_handle(call: &Call) -> Verdict {
     // O_TRUNC is left out: the kernel would cut a backing file on one member alone.
     let mut args = call.args;
@@ -222,7 +226,8 @@ fn on_memory(call: &mut Call) -> Verdict {
     if mappings::any() || mappings::private::any() { handler(call.number)(call) } else { Verdict::Pass }
 }
 
-/// A file of the array cannot be mapped by a guest: its process would have the mapping, but not the file. What else is wrong with the call the kernel says first.
+/// A file of the array cannot be mapped by a guest: its process would have the mapping, but not the
+/// file. What else is wrong with the call the kernel says first.
 fn map(call: &mut Call) -> Verdict {
     let anonymous = call.args[3] as u32 & MAP_ANONYMOUS != 0;
     if anonymous || !is_anchor(call.descriptor(4)) {
@@ -248,7 +253,8 @@ fn read_link(call: &mut Call, row: &Row) -> Verdict {
     own.unwrap_or_else(|| by_deputy(call, row))
 }
 
-/// execve, execveat: the next program is given the library, as by any task. A program that is stored on the array is made executable by the deputy.
+/// execve, execveat: the next program is given the library, as by any task. A program that is
+/// stored on the array is made executable by the deputy.
 fn execute(call: &mut Call) -> Verdict {
     let Some(_arena) = Arena::enter() else { return Verdict::error(OsError::NOMEM) };
     let by_path = call.number == nr::__NR_execve as usize;
@@ -276,8 +282,8 @@ fn execute(call: &mut Call) -> Verdict {
     }
 }
 
-/// Sees to it that files whose anchors the guest's next program inherits are there when it looks for them, whatever the guest's process does
-/// with them meanwhile.
+/// Sees to it that files whose anchors the guest's next program inherits are there when it looks
+/// for them, whatever the guest's process does with them meanwhile.
 pub(crate) fn hold_inherited() {
     let Ok(namespace) = array::namespace() else { return };
     let pid = process::getpid();
@@ -321,7 +327,8 @@ pub(crate) fn make(call: &Call, child: Child) -> Verdict {
     Verdict::Pass
 }
 
-/// Says in the block of a thread that is about to be made that its descriptors are not those of the tables. `tls` is its thread pointer.
+/// Says in the block of a thread that is about to be made that its descriptors are not those of the
+/// tables. `tls` is its thread pointer.
 pub(crate) fn mark_apart(tls: u64) {
     let block = (tls as usize).wrapping_sub(sys::thread::distance());
     let place = block.wrapping_add(offset_of!(ThreadBlock, front) + word::APART * size_of::<usize>());

@@ -1,10 +1,13 @@
-//! How this process was loaded: by which dynamic linker, with which other objects, under which tool.
+//! How this process was loaded: by which dynamic linker, with which other objects, under which
+//! tool.
 //!
-//! - glibc's ld.so hands constructors the arguments and the environment. musl's hands them nothing; then the first stack is found by the auxiliary vector, of which the
-//!   kernel gives a copy.
-//! - AddressSanitizer ends the program unless its own library is the first of the list of loaded objects: its functions must be found before those of others. This
-//!   library defines no function that could be found, so it goes behind that one in the list ([`let_sanitizer_be_first`]).
-//! - Where the library cannot work it stands aside ([`obstacle`]): the program runs as it would without it, and is told so in one line.
+//! - glibc's ld.so hands constructors the arguments and the environment. musl's hands them nothing;
+//!   then the first stack is found by the auxiliary vector, of which the kernel gives a copy.
+//! - AddressSanitizer ends the program unless its own library is the first of the list of loaded
+//!   objects: its functions must be found before those of others. This library defines no function
+//!   that could be found, so it goes behind that one in the list ([`let_sanitizer_be_first`]).
+//! - Where the library cannot work it stands aside ([`obstacle`]): the program runs as it would
+//!   without it, and is told so in one line.
 
 use crate::environment::Auxiliary;
 use crate::patch::elf::{DT_DEBUG, Image, ProgramHeader, bias_of_table};
@@ -49,7 +52,8 @@ impl LinkMap {
 pub(crate) struct Loaded {
     pub(crate) program: Image,
     pub(crate) linker: Option<Image>,
-    /// The first entry of the linker's list, which is the program's own; null if the list is not found.
+    /// The first entry of the linker's list, which is the program's own; null if the list is not
+    /// found.
     pub(crate) first: *mut LinkMap,
 }
 
@@ -57,7 +61,8 @@ impl Loaded {
     /// Finds the program, its dynamic linker and the linker's list.
     ///
     /// # Safety
-    /// `auxiliary` is the kernel's description of this process, constructors are running, and there is one thread.
+    /// `auxiliary` is the kernel's description of this process, constructors are running, and there
+    /// is one thread.
     pub(crate) unsafe fn find(auxiliary: &Auxiliary) -> Option<Self> {
         // SAFETY: the caller's promise: these are the main program's headers.
         let program = unsafe { main_program(auxiliary) }?;
@@ -73,7 +78,8 @@ impl Loaded {
             let linker = linker.as_ref()?;
             Some(linker.bias.wrapping_add(linker.symbol(b"_r_debug")?))
         });
-        // SAFETY: the linker keeps r_debug consistent while constructors run; only this thread exists.
+        // SAFETY: the linker keeps r_debug consistent while constructors run; only this thread
+        // exists.
         let first = debug.map_or(core::ptr::null_mut(), |address| unsafe { (*(address as *const Debug)).first });
         Some(Self { program, linker, first })
     }
@@ -101,8 +107,9 @@ unsafe fn main_program(auxiliary: &Auxiliary) -> Option<Image> {
     unsafe { Image::new(bias_of_table(headers, auxiliary.program_headers as u64), headers) }
 }
 
-/// The environment on the first stack. `count`, `arguments` and `variables` are what a constructor is called with: what glibc says, or, with another dynamic
-/// linker, whatever lay in those registers.
+/// The environment on the first stack. `count`, `arguments` and `variables` are what a constructor
+/// is called with: what glibc says, or, with another dynamic linker, whatever lay in those
+/// registers.
 pub(crate) fn first_environment(
     count: c_int,
     arguments: *const *const c_char,
@@ -117,12 +124,15 @@ pub(crate) fn first_environment(
     environment_by_vector()
 }
 
-/// Finds the environment on the first stack by the auxiliary vector behind it, which is found by the kernel's copy.
+/// Finds the environment on the first stack by the auxiliary vector behind it, which is found by
+/// the kernel's copy.
 fn environment_by_vector() -> Option<*const *const c_char> {
     const PAIR_COUNT_MAX: usize = 64;
-    /// The vector ends below the bytes that AT_RANDOM names, but for those bytes' and the platform's name's own alignment.
+    /// The vector ends below the bytes that AT_RANDOM names, but for those bytes' and the
+    /// platform's name's own alignment.
     const DISTANCE_MAX: usize = 16 << 10;
-    // The first stack is the one that valgrind has made, and the kernel's copy tells of valgrind's own.
+    // The first stack is the one that valgrind has made, and the kernel's copy tells of valgrind's
+    // own.
     if crate::arch::is_under_valgrind() {
         return None;
     }
@@ -136,10 +146,12 @@ fn environment_by_vector() -> Option<*const *const c_char> {
     let above = random & !(size_of::<usize>() - 1);
     for distance in (0..DISTANCE_MAX).step_by(size_of::<usize>()) {
         let at = above.checked_sub(distance)? as *const [usize; 2];
-        // SAFETY: the first stack is mapped from where it begins to below this function's frame, and what is looked for lies between.
+        // SAFETY: the first stack is mapped from where it begins to below this function's frame,
+        // and what is looked for lies between.
         let found = vector[..used].iter().enumerate().all(|(index, pair)| unsafe { at.add(index).read() == *pair });
         if found {
-            // SAFETY: in front of the vector lie the environment, which ends with null, and the arguments, which do so, too.
+            // SAFETY: in front of the vector lie the environment, which ends with null, and the
+            // arguments, which do so, too.
             return Some(unsafe { list_before(at.cast()) });
         }
     }
@@ -161,10 +173,13 @@ unsafe fn list_before(end: *const *const c_char) -> *const *const c_char {
     }
 }
 
-/// What keeps the library from serving this program, as a phrase after "this program"; None if nothing does.
+/// What keeps the library from serving this program, as a phrase after "this program"; None if
+/// nothing does.
 ///
-/// - valgrind runs the program's instructions by a processor of its own, which does not know all that the library needs of the kernel.
-/// - A C library other than glibc has no unwind entries for its functions, by which system calls are told from data; one that was missed would change one member only.
+/// - valgrind runs the program's instructions by a processor of its own, which does not know all
+///   that the library needs of the kernel.
+/// - A C library other than glibc has no unwind entries for its functions, by which system calls
+///   are told from data; one that was missed would change one member only.
 ///
 /// # Safety
 /// As for [`Loaded::find`].
@@ -181,7 +196,8 @@ pub(crate) unsafe fn obstacle(auxiliary: &Auxiliary) -> Option<&'static str> {
     (!is_glibc).then_some("is linked with another C library than glibc")
 }
 
-/// Whether memory that was written to can be made executable, as code that is patched must be. Sandboxes forbid it: systemd's MemoryDenyWriteExecute, prctl(PR_SET_MDWE).
+/// Whether memory that was written to can be made executable, as code that is patched must be.
+/// Sandboxes forbid it: systemd's MemoryDenyWriteExecute, prctl(PR_SET_MDWE).
 pub(crate) fn may_make_executable() -> bool {
     use sys::rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
     let (null, bytes) = (core::ptr::null_mut(), units::PAGE_BYTES);
@@ -195,19 +211,21 @@ pub(crate) fn may_make_executable() -> bool {
     }
 }
 
-/// Whether programs that ask for the dynamic linker at `path` are linked with glibc: musl's, uClibc's and Android's linkers have names of their own, and glibc's is
-/// shipped under many.
+/// Whether programs that ask for the dynamic linker at `path` are linked with glibc: musl's,
+/// uClibc's and Android's linkers have names of their own, and glibc's is shipped under many.
 pub(crate) fn is_glibc_linker(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     let begins = |start: &[u8]| name.starts_with(start);
     !(begins(b"ld-musl") || begins(b"ld64-uClibc") || begins(b"ld-uClibc") || begins(b"linker64"))
 }
 
-/// Moves this library behind AddressSanitizer's in the dynamic linker's list of loaded objects, if that one is there and comes later. The order in which symbols are
-/// searched is kept elsewhere and stays as it is.
+/// Moves this library behind AddressSanitizer's in the dynamic linker's list of loaded objects, if
+/// that one is there and comes later. The order in which symbols are searched is kept elsewhere and
+/// stays as it is.
 ///
 /// # Safety
-/// Constructors are running and there is one thread: the linker does not go through its list meanwhile.
+/// Constructors are running and there is one thread: the linker does not go through its list
+/// meanwhile.
 pub(crate) unsafe fn let_sanitizer_be_first(auxiliary: &Auxiliary) {
     // SAFETY: the caller's promise.
     let Some(Loaded { first, .. }) = (unsafe { Loaded::find(auxiliary) }) else { return };
@@ -218,7 +236,8 @@ pub(crate) unsafe fn let_sanitizer_be_first(auxiliary: &Auxiliary) {
         if entry.bias == crate::own::address() {
             own = at;
         } else if !own.is_null() && is_address_sanitizer(name) {
-            // SAFETY: both are entries of the list, `own` comes first and is not the program's, so it has neighbours on both sides.
+            // SAFETY: both are entries of the list, `own` comes first and is not the program's, so
+            // it has neighbours on both sides.
             return unsafe { move_behind(own, at) };
         }
         at = entry.next;

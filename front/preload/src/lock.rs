@@ -1,8 +1,9 @@
 //! A lock between the threads of one process: a futex word, one bit of it for "somebody sleeps".
 //!
-//! It is held only while inside the library, where no handler of the program runs, so it cannot be left locked by an
-//! unwinding thread. Before a fork every such lock is taken (`process`), so the child finds none held by a thread it lacks. A guest
-//! ([`crate::guest`]) takes none of them, since it may be killed at any instruction while its process lives on.
+//! It is held only while inside the library, where no handler of the program runs, so it cannot be
+//! left locked by an unwinding thread. Before a fork every such lock is taken (`process`), so the
+//! child finds none held by a thread it lacks. A guest ([`crate::guest`]) takes none of them, since
+//! it may be killed at any instruction while its process lives on.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -58,7 +59,8 @@ impl RawLock {
         word == FREE
     }
 
-    /// Frees the lock, whoever held it. For the only thread of a copy of the memory: the holder is not there.
+    /// Frees the lock, whoever held it. For the only thread of a copy of the memory: the holder is
+    /// not there.
     pub(crate) fn reset(&self) {
         self.0.store(FREE, Ordering::Relaxed);
     }
@@ -70,7 +72,8 @@ impl RawLock {
 
 fn futex(word: &AtomicU32, operation: u32, value: u32) {
     let arguments = [word.as_ptr() as usize, (operation | FUTEX_PRIVATE_FLAG) as usize, value as usize, 0, 0, 0];
-    // SAFETY: the futex word is borrowed, so it lives as long as the call; waiting and waking change no memory.
+    // SAFETY: the futex word is borrowed, so it lives as long as the call; waiting and waking
+    // change no memory.
     unsafe { syscall(__NR_futex as usize, arguments) };
 }
 

@@ -1,8 +1,10 @@
 //! Libraries stored on the array that a program needs from its first instruction on.
 //!
-//! ld.so maps what a program needs (DT_NEEDED) before any constructor runs, so it would look for libraries of the array in vain. They are found
-//! before the exec, where ld.so(8) says it looks, and named in the next program's LD_PRELOAD by their descriptors: ld.so maps those first, and knows
-//! them by their SONAME when they are needed. The next process' constructor takes the names out again and closes the descriptors.
+//! ld.so maps what a program needs (DT_NEEDED) before any constructor runs, so it would look for
+//! libraries of the array in vain. They are found before the exec, where ld.so(8) says it looks,
+//! and named in the next program's LD_PRELOAD by their descriptors: ld.so maps those first, and
+//! knows them by their SONAME when they are needed. The next process' constructor takes the names
+//! out again and closes the descriptors.
 //!
 //! A library without a SONAME cannot be found this way; ld.so says that it is missing.
 
@@ -70,7 +72,8 @@ fn number(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
 }
 
 impl Dynamic {
-    /// None if it is no ELF object of ours, or has no dynamic section. A malformed one may give less than it says.
+    /// None if it is no ELF object of ours, or has no dynamic section. A malformed one may give
+    /// less than it says.
     fn of(read: &dyn Fn(u64, usize) -> Vec<u8>) -> Option<Self> {
         let header = read(0, HEADER_BYTES);
         if !header.starts_with(b"\x7fELF\x02\x01") {
@@ -108,7 +111,8 @@ impl Dynamic {
     }
 }
 
-/// The directories of a search path, `$ORIGIN` replaced. Those with other tokens lead to the host's own libraries.
+/// The directories of a search path, `$ORIGIN` replaced. Those with other tokens lead to the host's
+/// own libraries.
 fn directories(list: &[u8], origin: &[u8]) -> Vec<Vec<u8>> {
     let replaced = |element: &[u8]| {
         for token in [&b"${ORIGIN}"[..], b"$ORIGIN"] {
@@ -137,7 +141,8 @@ struct Library {
     path: Vec<u8>,
 }
 
-/// The library that ld.so would find in the first of `places` that has one, if that is on the array.
+/// The library that ld.so would find in the first of `places` that has one, if that is on the
+/// array.
 fn look(places: &[Vec<u8>]) -> Option<Library> {
     for place in places {
         let host = match locate_bytes(AT_FDCWD, place) {
@@ -157,7 +162,8 @@ fn look(places: &[Vec<u8>]) -> Option<Library> {
     None
 }
 
-/// The elements that LD_PRELOAD must have for a program at `path`, which is executed with this LD_LIBRARY_PATH.
+/// The elements that LD_PRELOAD must have for a program at `path`, which is executed with this
+/// LD_LIBRARY_PATH.
 pub(crate) fn elements(program: &Source<'_>, path: &[u8], library_path: Option<&[u8]>) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut seen: Vec<Vec<u8>> = Vec::new();
@@ -189,7 +195,8 @@ pub(crate) fn elements(program: &Source<'_>, path: &[u8], library_path: Option<&
     found
 }
 
-/// ld.so(8), "If the shared object name does not contain a slash": RPATH unless there is a RUNPATH, LD_LIBRARY_PATH, RUNPATH.
+/// ld.so(8), "If the shared object name does not contain a slash": RPATH unless there is a RUNPATH,
+/// LD_LIBRARY_PATH, RUNPATH.
 fn search_path(object: &Dynamic, origin: &[u8], inherited: &[Vec<u8>], library_path: Option<&[u8]>) -> Vec<Vec<u8>> {
     let list = |list: Option<&[u8]>| list.map_or_else(Vec::new, |list| directories(list, origin));
     let mut search = Vec::new();
@@ -210,13 +217,15 @@ fn hand_down(image: &OwnedFd) -> sys::Result<Vec<u8>> {
     Ok([BY_NUMBER, heap::format!("{}", high.into_raw_fd()).as_bytes()].concat())
 }
 
-/// Takes what [`elements`] gave out of LD_PRELOAD, where it lies, and closes the descriptors: ld.so has mapped the libraries.
+/// Takes what [`elements`] gave out of LD_PRELOAD, where it lies, and closes the descriptors: ld.so
+/// has mapped the libraries.
 ///
 /// # Safety
 /// `list` is the environment on the first stack; nobody else uses it meanwhile.
 pub(crate) unsafe fn take_back(list: *const *const c_char) {
     let mut at = list;
-    // SAFETY: the caller's promise: pointers to strings that are this process' own to write to, ending with null.
+    // SAFETY: the caller's promise: pointers to strings that are this process' own to write to,
+    // ending with null.
     unsafe {
         while !(*at).is_null() {
             let entry = CStr::from_ptr(*at).to_bytes();

@@ -1,4 +1,5 @@
-//! What the library knows of itself: where it is loaded, and the settings that its process was started with.
+//! What the library knows of itself: where it is loaded, and the settings that its process was
+//! started with.
 
 use crate::environment::Environment;
 use core::ops::Range;

@@ -1,17 +1,21 @@
-//! Which process this is, and whether the calling task owns the tables: noticing a fork, telling a guest from an owner, holding the locks across
-//! a fork.
+//! Which process this is, and whether the calling task owns the tables: noticing a fork, telling a
+//! guest from an owner, holding the locks across a fork.
 //!
-//! A word in a page the kernel wipes on fork is 1 in the process that set it. In a fork child it reads 0: the child adopts the tables, which are
-//! a copy of its own. A *guest* is a task for which the tables do not hold, or which must not change them:
+//! A word in a page the kernel wipes on fork is 1 in the process that set it. In a fork child it
+//! reads 0: the child adopts the tables, which are a copy of its own. A *guest* is a task for which
+//! the tables do not hold, or which must not change them:
 //!
-//! - a child that shares the memory but not the descriptors (vfork, posix_spawn): the word is 1, but the pid is another;
-//! - a thread with descriptors apart from the other threads' (unshare, close_range, clone): a word of its thread block says so.
+//! - a child that shares the memory but not the descriptors (vfork, posix_spawn): the word is 1,
+//!   but the pid is another;
+//! - a thread with descriptors apart from the other threads' (unshare, close_range, clone): a word
+//!   of its thread block says so.
 //!
-//! A copy of the memory that was made where tables may be half changed (clone with a stack of its own, fork by a guest) begins anew in it
-//! ([`crate::renewal`]). Both sides of a clone that shares descriptors but not memory look at each descriptor anew (`TABLES_SHARED`).
+//! A copy of the memory that was made where tables may be half changed (clone with a stack of its
+//! own, fork by a guest) begins anew in it ([`crate::renewal`]). Both sides of a clone that shares
+//! descriptors but not memory look at each descriptor anew (`TABLES_SHARED`).
 //!
-//! [`crate::guest`] serves guests. Asking for the pid is a system call, so it is asked only after such a child was made, which its parent's
-//! thread notes in the thread block both share.
+//! [`crate::guest`] serves guests. Asking for the pid is a system call, so it is asked only after
+//! such a child was made, which its parent's thread notes in the thread block both share.
 
 use crate::lock::RawLock;
 use crate::thread::word;
@@ -22,15 +26,18 @@ use sys::raw::{check, syscall};
 use units::PAGE_BYTES;
 
 static OWN: AtomicU32 = AtomicU32::new(1);
-/// The wiped word; a word that is never wiped until [`start`] has run, or where the kernel cannot wipe.
+/// The wiped word; a word that is never wiped until [`start`] has run, or where the kernel cannot
+/// wipe.
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const OWN).cast_mut());
 /// The process the tables belong to.
 static PID: AtomicU32 = AtomicU32::new(0);
 /// There may be guests that run beside the owner: each call asks who makes it.
 static LOOSE: AtomicBool = AtomicBool::new(false);
-/// Another process, with memory of its own, has the same descriptors: each may mean something else at any time.
+/// Another process, with memory of its own, has the same descriptors: each may mean something else
+/// at any time.
 static TABLES_SHARED: AtomicBool = AtomicBool::new(false);
-/// How many children with descriptors of their own are being made: descriptions are shared from their beginning meanwhile.
+/// How many children with descriptors of their own are being made: descriptions are shared from
+/// their beginning meanwhile.
 static SHARING: AtomicU32 = AtomicU32::new(0);
 
 /// Sets the word up. Called by the constructor.
@@ -62,7 +69,8 @@ pub(crate) fn notice_fork() {
     }
 }
 
-/// A fork child: the first thread to come by takes the tables over, if they are whole. There is only one thread then.
+/// A fork child: the first thread to come by takes the tables over, if they are whole. There is
+/// only one thread then.
 #[cold]
 fn adopt(word: &AtomicU32) {
     crate::arena::forget();
@@ -105,8 +113,9 @@ pub(crate) fn expect_guests() {
     LOOSE.store(true, Ordering::Release);
 }
 
-/// Says that the calling thread is about to make a child by the instruction at `instruction`: the child is a guest as long as it uses this
-/// thread's block, or begins anew if it has a copy of the block. When the thread itself next comes by, [`take_back`] ends that.
+/// Says that the calling thread is about to make a child by the instruction at `instruction`: the
+/// child is a guest as long as it uses this thread's block, or begins anew if it has a copy of the
+/// block. When the thread itself next comes by, [`take_back`] ends that.
 pub(crate) fn lend_block(instruction: usize) {
     let pretended = word(crate::thread::word::PRETENDED_MASK).load(Ordering::Relaxed);
     word(crate::thread::word::MASK_BEFORE_LENDING).store(pretended, Ordering::Relaxed);
@@ -126,7 +135,8 @@ fn lending() -> &'static AtomicUsize {
     word(crate::thread::word::LENDING)
 }
 
-/// A child with descriptors of its own is about to be made: from now on every description begins shared.
+/// A child with descriptors of its own is about to be made: from now on every description begins
+/// shared.
 pub(crate) fn begin_sharing() {
     SHARING.fetch_add(1, Ordering::SeqCst);
 }
@@ -167,17 +177,20 @@ pub(crate) fn owns_tables() -> bool {
     !may_be_guest() || !is_guest()
 }
 
-/// Whether the caller's signal actions are those that this memory tells of: a child that shares the memory may share them, or have its own.
+/// Whether the caller's signal actions are those that this memory tells of: a child that shares the
+/// memory may share them, or have its own.
 pub(crate) fn owns_actions() -> bool {
     word(crate::thread::word::ACTIONS_APART).load(Ordering::Relaxed) == 0 || has_memory()
 }
 
-/// Notes for the child that the calling thread is about to make in this memory and with this thread's block whether it shares descriptors: then it is no guest.
+/// Notes for the child that the calling thread is about to make in this memory and with this
+/// thread's block whether it shares descriptors: then it is no guest.
 pub(crate) fn note_descriptors(shared: bool) {
     word(crate::thread::word::DESCRIPTORS_SHARED).store(usize::from(shared), Ordering::Relaxed);
 }
 
-/// Notes for the child that the calling thread is about to make in this memory whether it shares signal actions.
+/// Notes for the child that the calling thread is about to make in this memory whether it shares
+/// signal actions.
 pub(crate) fn note_actions(apart: bool) {
     word(crate::thread::word::ACTIONS_APART).store(usize::from(apart), Ordering::Relaxed);
 }
@@ -187,14 +200,16 @@ pub(crate) fn has_memory() -> bool {
     getpid() == PID.load(Ordering::Relaxed)
 }
 
-/// Called on every way in: if the calling thread had lent its block to a guest and runs again, the guest is gone. It may have been killed at any
-/// instruction, so nothing that it left in the block is believed. A handler of the program that runs before the guest was made ends nothing; then
-/// the thread's next child does.
+/// Called on every way in: if the calling thread had lent its block to a guest and runs again, the
+/// guest is gone. It may have been killed at any instruction, so nothing that it left in the block
+/// is believed. A handler of the program that runs before the guest was made ends nothing; then the
+/// thread's next child does.
 #[inline]
 pub(crate) fn take_back() {
     if lending().load(Ordering::Relaxed) != 0 && !was_interrupted() && has_memory() {
-        // A signal that arrives while the block is cleared would be deferred by words of the block, and forgotten with them. One that has
-        // arrived before this is noted, and then the block stays as it is.
+        // A signal that arrives while the block is cleared would be deferred by words of the block,
+        // and forgotten with them. One that has arrived before this is noted, and then the block
+        // stays as it is.
         crate::signals::undisturbed(|| {
             if !was_interrupted() {
                 clear_block();
@@ -207,8 +222,9 @@ fn was_interrupted() -> bool {
     word(crate::thread::word::INTERRUPTED).load(Ordering::Relaxed) != 0
 }
 
-/// A signal has arrived at `address`, which lies in the library or a trampoline if `is_own`. If that is before a guest is made, the block stays
-/// lent while the handler runs; if it is after one was killed here, what it left of its depth is not this thread's.
+/// A signal has arrived at `address`, which lies in the library or a trampoline if `is_own`. If
+/// that is before a guest is made, the block stays lent while the handler runs; if it is after one
+/// was killed here, what it left of its depth is not this thread's.
 pub(crate) fn interrupted(address: usize, is_own: bool) {
     let instruction = lending().load(Ordering::Relaxed);
     if instruction == 0 {
@@ -235,7 +251,8 @@ fn clear_block() {
     end_sharing();
 }
 
-/// Makes the calling process, which is a copy with one thread, the owner of its memory, whatever its locks and marks say.
+/// Makes the calling process, which is a copy with one thread, the owner of its memory, whatever
+/// its locks and marks say.
 pub(crate) fn own_copy() {
     // SAFETY: WORD points to a word that lives as long as the process.
     unsafe { &*WORD.load(Ordering::Relaxed) }.store(1, Ordering::Relaxed);
@@ -278,7 +295,8 @@ fn heap_lock() -> Option<&'static RawLock> {
     None
 }
 
-/// Runs `fork` with every lock held, so that the child finds each of them free and what they guard whole.
+/// Runs `fork` with every lock held, so that the child finds each of them free and what they guard
+/// whole.
 pub(crate) fn with_locks<R>(fork: impl FnOnce() -> R) -> R {
     locks().for_each(RawLock::acquire);
     let result = fork();

@@ -1,4 +1,5 @@
-//! Reading and writing the program's memory for small arguments: structures and paths. A bad pointer is EFAULT, not a crash.
+//! Reading and writing the program's memory for small arguments: structures and paths. A bad
+//! pointer is EFAULT, not a crash.
 
 use crate::deputy;
 use core::mem::MaybeUninit;
@@ -34,12 +35,14 @@ pub(crate) fn write<T: Copy>(address: usize, value: &T) -> sys::Result<()> {
     Ok(())
 }
 
-/// Copies the string at `address` with its NUL into `buffer`; returns it without the NUL. ENAMETOOLONG if it does not fit.
+/// Copies the string at `address` with its NUL into `buffer`; returns it without the NUL.
+/// ENAMETOOLONG if it does not fit.
 pub(crate) fn read_string(address: usize, buffer: &mut [u8]) -> sys::Result<&[u8]> {
     let (target, limit) = (buffer.as_mut_ptr(), buffer.len());
     let mut length = usize::MAX;
     let found = &raw mut length;
-    // SAFETY: the closure owns nothing and may be left anywhere; it writes at most `limit` bytes at `target`, and `found`.
+    // SAFETY: the closure owns nothing and may be left anywhere; it writes at most `limit` bytes at
+    // `target`, and `found`.
     let outcome = unsafe {
         guard(|| {
             for index in 0..limit {
@@ -66,7 +69,8 @@ pub(crate) fn read_bytes(address: usize, count: usize) -> sys::Result<Vec<u8>> {
     }
     let mut bytes = Vec::<u8>::new();
     bytes.try_reserve_exact(count).map_err(|_| OsError::NOMEM)?;
-    // SAFETY: room for `count` bytes was just reserved; without an error every one of them was copied.
+    // SAFETY: room for `count` bytes was just reserved; without an error every one of them was
+    // copied.
     unsafe {
         copy(address, bytes.as_mut_ptr(), count)?;
         bytes.set_len(count);
@@ -98,13 +102,15 @@ pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> sys::Result<()> {
     Ok(())
 }
 
-/// How many of the `count` bytes at `address` can be read, or stored to if `stores`, from the first on. What is there stays.
+/// How many of the `count` bytes at `address` can be read, or stored to if `stores`, from the first
+/// on. What is there stays.
 pub(crate) fn reachable(address: usize, count: usize, stores: bool) -> usize {
     const PAGE_BYTES: usize = 4096;
     let mut reached = 0;
     while reached < count {
         let byte = address.wrapping_add(reached) as *mut u8;
-        // SAFETY: the closure owns nothing and may be left anywhere; a byte is read, and stored again as it is at that moment.
+        // SAFETY: the closure owns nothing and may be left anywhere; a byte is read, and stored
+        // again as it is at that moment.
         let touched = unsafe { guard(|| if stores { crate::arch::touch(byte) } else { _ = byte.read_volatile() }) };
         if touched.is_err() {
             break;

@@ -25,7 +25,8 @@ pub(crate) fn begin() {
     attach();
 }
 
-/// Forgets everything that others may have been changing. The heap, or the arena, is the caller's own.
+/// Forgets everything that others may have been changing. The heap, or the arena, is the caller's
+/// own.
 pub(crate) fn forget() {
     process::own_copy();
     stack::abandon();

@@ -27,7 +27,8 @@ impl Line {
         Self { bytes: [0; LINE_BYTES], length: 0 }
     }
 
-    /// `message` without what could direct a terminal: it may hold paths and names that lie on members.
+    /// `message` without what could direct a terminal: it may hold paths and names that lie on
+    /// members.
     fn of(message: fmt::Arguments<'_>) -> Self {
         let mut line = Self::new();
         // A Line never fails; what does not fit is cut.
@@ -75,7 +76,8 @@ pub(crate) fn to_all(message: fmt::Arguments<'_>) {
     print(message);
 }
 
-/// Whether standard error is a file of an array. The kernel is asked, and nothing else: whoever reports may hold any lock.
+/// Whether standard error is a file of an array. The kernel is asked, and nothing else: whoever
+/// reports may hold any lock.
 fn is_on_member() -> bool {
     namespace::is_backing(crate::calls::directory::borrow(2))
 }
@@ -87,7 +89,8 @@ pub(crate) fn log(message: fmt::Arguments<'_>) {
     send(line.as_bytes(), b"/dev/log");
 }
 
-/// Sends `text` as one datagram to the local socket at `path`, if somebody listens there who can take it at once.
+/// Sends `text` as one datagram to the local socket at `path`, if somebody listens there who can
+/// take it at once.
 fn send(text: &[u8], path: &[u8]) {
     let mut address = UnixAddress { family: AF_UNIX, path: [0; UNIX_PATH_MAX] };
     let Some(place) = address.path.get_mut(..path.len()) else { return };

@@ -1,24 +1,27 @@
 //! The program's signals, kept out of the library.
 //!
-//! For every signal with a handler the kernel is given the library's signal entry ("our entry"). The program's own
-//! actions are kept in a table, and sigaction(2) reports them as the program set them. Our entry calls [`arrived`] and
-//! then *becomes* the program's handler: it jumps to it, on the kernel's own frame.
+//! For every signal with a handler the kernel is given the library's signal entry ("our entry").
+//! The program's own actions are kept in a table, and sigaction(2) reports them as the program set
+//! them. Our entry calls [`arrived`] and then *becomes* the program's handler: it jumps to it, on
+//! the kernel's own frame.
 //!
-//! - **Inside the library** an asynchronous signal is deferred: it is sent to this thread again and everything is
-//!   blocked. When the thread leaves the library, the stub restores the mask, and the signal arrives at the label
-//!   `unblocked`. There the interrupted registers are changed to those of the program just behind its call instruction.
-//!   So no handler of the program runs while the library holds a lock, and a handler that unwinds the stack (glibc's
-//!   SIGCANCEL) starts in the program's own code.
-//! - **In a trampoline or in the stub**, on the way into the library or out of it, the thread is single-stepped until
-//!   it leaves them.
-//! - **SIGSEGV and SIGBUS** always have our entry and are never really blocked: a fault inside a guard is that guard's
-//!   result, and a fault in a mapping of an array file is resolved. All other faults are the program's. If somebody
-//!   *sends* one of these signals (kill(2)), or SIGTRAP, while the thread is inside the library or believes to have the
-//!   signal blocked, the thread keeps the signal in a word of its own, and sends it to itself when it leaves the library
-//!   the next time. The handler then sees the process itself as the sender.
+//! - **Inside the library** an asynchronous signal is deferred: it is sent to this thread again and
+//!   everything is blocked. When the thread leaves the library, the stub restores the mask, and the
+//!   signal arrives at the label `unblocked`. There the interrupted registers are changed to those
+//!   of the program just behind its call instruction. So no handler of the program runs while the
+//!   library holds a lock, and a handler that unwinds the stack (glibc's SIGCANCEL) starts in the
+//!   program's own code.
+//! - **In a trampoline or in the stub**, on the way into the library or out of it, the thread is
+//!   single-stepped until it leaves them.
+//! - **SIGSEGV and SIGBUS** always have our entry and are never really blocked: a fault inside a
+//!   guard is that guard's result, and a fault in a mapping of an array file is resolved. All other
+//!   faults are the program's. If somebody *sends* one of these signals (kill(2)), or SIGTRAP,
+//!   while the thread is inside the library or believes to have the signal blocked, the thread
+//!   keeps the signal in a word of its own, and sends it to itself when it leaves the library the
+//!   next time. The handler then sees the process itself as the sender.
 //!
-//! Invariant: no code that runs in a signal handler takes a lock. The table consists of words that are read and written
-//! atomically.
+//! Invariant: no code that runs in a signal handler takes a lock. The table consists of words that
+//! are read and written atomically.
 
 use crate::arch::bytes::{continuation, instruction};
 use crate::arch::context::Context;
@@ -60,17 +63,19 @@ const fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
 }
 
-/// The signals that are never in a mask that the kernel is given, since a fault whose signal is blocked kills the
-/// process. SIGSYS is one of them while system calls raise it ([`sud`]).
+/// The signals that are never in a mask that the kernel is given, since a fault whose signal is
+/// blocked kills the process. SIGSYS is one of them while system calls raise it ([`sud`]).
 #[inline]
 pub(crate) fn never_blocked() -> u64 {
     bit(SIGSEGV) | bit(SIGBUS) | if sud::is_armed() { bit(SIGSYS) } else { 0 }
 }
 
-/// The bit of [`word::DEFERRED`] that says that every signal is blocked. No signal that is kept has it: it would be SIGHUP.
+/// The bit of [`word::DEFERRED`] that says that every signal is blocked. No signal that is kept has
+/// it: it would be SIGHUP.
 const ALL_BLOCKED: usize = 1;
 
-/// The mask of a thread that is inside the library while a deferred signal waits: everything that may be blocked.
+/// The mask of a thread that is inside the library while a deferred signal waits: everything that
+/// may be blocked.
 fn raised() -> u64 {
     !(never_blocked() | bit(SIGTRAP))
 }
@@ -137,8 +142,8 @@ pub(crate) fn lock() -> &'static RawLock {
     CHANGING.raw()
 }
 
-/// Installs our entry for the signals that always have it, and for those that have a handler already. The library's
-/// constructor calls this.
+/// Installs our entry for the signals that always have it, and for those that have a handler
+/// already. The library's constructor calls this.
 pub(crate) fn start() {
     for signal in (1..=SIGNAL_COUNT).filter(|signal| *signal != SIGKILL && *signal != SIGSTOP) {
         let Ok(action) = kernel_action(signal, None) else { continue };
@@ -166,13 +171,14 @@ fn for_kernel(signal: usize, action: Action) -> Action {
     // No signal interrupts the handling of a SIGSYS that a system call of the program has raised.
     let alone = if raised_by_calls { raised() } else { 0 };
     if action.is_handler() {
-        // The program's handlers of SIGSEGV and SIGBUS may make calls in whose guards the same signal arrives.
+        // The program's handlers of SIGSEGV and SIGBUS may make calls in whose guards the same
+        // signal arrives.
         let nested = if is_always_ours(signal) { SA_NODEFER } else { 0 };
         let flags = (action.flags | SA_SIGINFO | nested) & !SA_RESETHAND;
         let mask = (action.mask | alone) & !never_blocked();
-        // While system calls raise SIGSYS, the program's own return from the handler (rt_sigreturn) would raise one
-        // too. Where SIGSYS is blocked, as while faults are resolved, that would kill the process. So the return is
-        // made by code of the library.
+        // While system calls raise SIGSYS, the program's own return from the handler (rt_sigreturn)
+        // would raise one too. Where SIGSYS is blocked, as while faults are resolved, that would
+        // kill the process. So the return is made by code of the library.
         let returns_here = sud::is_armed() && is_always_ours(signal);
         let restorer = if returns_here { entry::signal_return() } else { action.restorer };
         return Action { handler: entry::signal_entry(), flags, restorer, mask };
@@ -189,12 +195,13 @@ fn kernel_action(signal: usize, new: Option<Action>) -> sys::Result<Action> {
     let mut old = Action::default();
     let new = new.as_ref().map_or(0, |action| core::ptr::from_ref(action) as usize);
     let arguments = [signal, new, &raw mut old as usize, MASK_BYTES, 0, 0];
-    // SAFETY: both pointers are null or point to structs of the kernel's layout that outlive the call. Our entry serves
-    // every signal, and for a handler of the program the program has asked.
+    // SAFETY: both pointers are null or point to structs of the kernel's layout that outlive the
+    // call. Our entry serves every signal, and for a handler of the program the program has asked.
     check(unsafe { syscall(__NR_rt_sigaction as usize, arguments) }).map(|_| old)
 }
 
-/// Serves `rt_sigaction`: the program's action is put into the table, and the kernel is given the action made of it.
+/// Serves `rt_sigaction`: the program's action is put into the table, and the kernel is given the
+/// action made of it.
 pub(crate) fn serve_action(call: &mut Call) -> Verdict {
     let [signal, new, old, bytes, ..] = call.args;
     if bytes != MASK_BYTES || !(1..=SIGNAL_COUNT).contains(&signal) || signal == SIGKILL || signal == SIGSTOP {
@@ -207,7 +214,8 @@ pub(crate) fn serve_action(call: &mut Call) -> Verdict {
             Err(error) => return Verdict::error(error),
         },
     };
-    // A child that shares our memory has actions of its own: they go to the kernel and not into our table.
+    // A child that shares our memory has actions of its own: they go to the kernel and not into our
+    // table.
     let changed = match new {
         Some(action) if process::owns_actions() => change(signal, action),
         // In such a child system calls still raise SIGSYS, so our entry stays.
@@ -226,7 +234,8 @@ fn as_program_sees(signal: usize, kernel: Action) -> Action {
 }
 
 fn change(signal: usize, mut action: Action) -> sys::Result<Action> {
-    // What the kernel keeps of an action (SA_UNSUPPORTED is for programs that ask which flags it knows).
+    // What the kernel keeps of an action (SA_UNSUPPORTED is for programs that ask which flags it
+    // knows).
     action.mask &= !(bit(SIGKILL) | bit(SIGSTOP));
     action.flags &= FLAGS_KNOWN;
     let _changing = CHANGING.lock();
@@ -241,8 +250,8 @@ fn change(signal: usize, mut action: Action) -> sys::Result<Action> {
     }
 }
 
-/// Serves `rt_sigprocmask`. The kernel blocks what the program asks for, except SIGSEGV and SIGBUS, of which only the
-/// thread's pretended mask says that they are blocked.
+/// Serves `rt_sigprocmask`. The kernel blocks what the program asks for, except SIGSEGV and SIGBUS,
+/// of which only the thread's pretended mask says that they are blocked.
 pub(crate) fn serve_mask(call: &mut Call) -> Verdict {
     let [how, set, old, bytes, ..] = call.args;
     let pretended = word(word::PRETENDED_MASK).load(Ordering::Relaxed) as u64;
@@ -289,8 +298,8 @@ fn finish_mask(call: &mut Call) -> isize {
     }
 }
 
-/// The last thing before a thread leaves the library: if a signal was deferred, this has the stub restore the thread's
-/// mask. The thread counts as outside already.
+/// The last thing before a thread leaves the library: if a signal was deferred, this has the stub
+/// restore the thread's mask. The thread counts as outside already.
 #[inline]
 pub(crate) fn leave(call: &mut Call) {
     if word(word::DEFERRED).load(Ordering::Relaxed) != 0 {
@@ -300,7 +309,8 @@ pub(crate) fn leave(call: &mut Call) {
 
 #[cold]
 fn leave_deferred(call: &mut Call) {
-    // A thread that is being stepped must not be while SIGTRAP is blocked. The step that finds it inside is the last one.
+    // A thread that is being stepped must not be while SIGTRAP is blocked. The step that finds it
+    // inside is the last one.
     inside().fetch_add(1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     let mask = end_deferral();
@@ -309,8 +319,9 @@ fn leave_deferred(call: &mut Call) {
     (call.unblock, call.mask) = (1, mask);
 }
 
-/// Ends the deferral of signals: every signal is blocked from here on, also those that never are, and the signals that
-/// were kept are sent to this thread. Returns the program's mask; when it is restored all of them arrive.
+/// Ends the deferral of signals: every signal is blocked from here on, also those that never are,
+/// and the signals that were kept are sent to this thread. Returns the program's mask; when it is
+/// restored all of them arrive.
 fn end_deferral() -> u64 {
     // Nothing between here and the program's code relies on a fault's signal.
     let before = set_mask(!0);
@@ -323,9 +334,9 @@ fn end_deferral() -> u64 {
     if waiting & ALL_BLOCKED == 0 { before } else { word(word::DEFERRED_MASK).load(Ordering::Relaxed) as u64 }
 }
 
-/// Prepares the signals for an exec. An exec makes signals with a handler default. So signals that have our entry and
-/// that the program ignores are really ignored from here on, and signals that the program believes to have blocked are
-/// really blocked. From here to the exec no guard works.
+/// Prepares the signals for an exec. An exec makes signals with a handler default. So signals that
+/// have our entry and that the program ignores are really ignored from here on, and signals that
+/// the program believes to have blocked are really blocked. From here to the exec no guard works.
 pub(crate) fn prepare_for_exec() {
     let ignored = |signal: &usize| is_always_ours(*signal) && ENTRIES[*signal].load().handler == SIG_IGN;
     for signal in [SIGSEGV, SIGBUS, SIGTRAP, SIGSYS].into_iter().filter(ignored) {
@@ -343,13 +354,14 @@ fn block_really(how: usize) {
     }
 }
 
-/// Notes which of the signals that are never really blocked were blocked when the program was started.
+/// Notes which of the signals that are never really blocked were blocked when the program was
+/// started.
 pub(crate) fn inherit_mask(mask: u64) {
     word(word::PRETENDED_MASK).store((mask & never_blocked()) as usize, Ordering::Relaxed);
 }
 
-/// Installs our entry for SIGSEGV and SIGBUS in a deputy, so that its guards work. The deputy has the signal actions of
-/// its guest, which may be any.
+/// Installs our entry for SIGSEGV and SIGBUS in a deputy, so that its guards work. The deputy has
+/// the signal actions of its guest, which may be any.
 pub(crate) fn catch_faults() {
     for signal in [SIGSEGV, SIGBUS] {
         let _ = kernel_action(signal, Some(for_kernel(signal, Action::default())));
@@ -364,7 +376,8 @@ pub(crate) fn take_back() {
     }
 }
 
-/// Runs `work` while every signal is blocked in the calling thread that may be blocked while a thread is single-stepped.
+/// Runs `work` while every signal is blocked in the calling thread that may be blocked while a
+/// thread is single-stepped.
 #[cold]
 pub(crate) fn undisturbed(work: impl FnOnce()) {
     // The signals of faults are in neither mask.
@@ -428,8 +441,8 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
     deliver(signal, info, synchronous)
 }
 
-/// Changes the interrupted context so that the program's handler may run now. False if that cannot be done here and the
-/// signal will arrive again later.
+/// Changes the interrupted context so that the program's handler may run now. False if that cannot
+/// be done here and the signal will arrive again later.
 fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
     sud::leave_detour(context);
     process::interrupted(context.address(), is_own(context.address()));
@@ -450,8 +463,8 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
     } else if address == entry::unblocked() || address == entry::ran() {
         return complete(context);
     }
-    // The thread was interrupted in the system call itself or in our return from a handler. The program's handler may
-    // run on top of either.
+    // The thread was interrupted in the system call itself or in our return from a handler. The
+    // program's handler may run on top of either.
     if address == entry::run() || (entry::signal_return()..entry::signal_return() + RETURN_BYTES).contains(&address) {
         return true;
     }
@@ -459,7 +472,8 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
         return true;
     }
     if is_kept(signal) {
-        // Its thread is not stepped: another one of them, which nothing blocks, could arrive in the handler of a step.
+        // Its thread is not stepped: another one of them, which nothing blocks, could arrive in the
+        // handler of a step.
         return false;
     }
     install_trap();
@@ -473,15 +487,18 @@ fn is_own(address: usize) -> bool {
     crate::own::is_text(address) || trampoline::contains(address)
 }
 
-/// Moves a thread that was interrupted at one of the known labels on the way out of a stub to the end of that way.
+/// Moves a thread that was interrupted at one of the known labels on the way out of a stub to the
+/// end of that way.
 fn complete(context: &mut Context) -> bool {
     let ran = context.address() == entry::ran();
     word(word::STEPPING).store(0, Ordering::Relaxed);
     let frame = context.stack_pointer();
-    // SAFETY: at these labels the stack pointer is at the frame of the stub, with the call and its verdict in it.
+    // SAFETY: at these labels the stack pointer is at the frame of the stub, with the call and its
+    // verdict in it.
     let (call, verdict) = unsafe { entry::frame(frame) };
     if call.then.is_some() || !ran && verdict == RUN {
-        // The stub has more to do for this call, so the thread is not moved, and the handler runs on top of the stub.
+        // The stub has more to do for this call, so the thread is not moved, and the handler runs
+        // on top of the stub.
         context.set_stepping(false);
         return true;
     }
@@ -490,7 +507,8 @@ fn complete(context: &mut Context) -> bool {
     }
     // SAFETY: `resume` was pushed by a trampoline.
     let next = unsafe { if ran || verdict != crate::call::PASS { continuation(call.resume) } else { instruction(call.resume) } };
-    // SAFETY: at the labels the stub has restored the vector registers, and rbp is the stub's frame.
+    // SAFETY: at the labels the stub has restored the vector registers, and rbp is the stub's
+    // frame.
     unsafe { context.leave(call, next) };
     true
 }
@@ -503,15 +521,17 @@ fn step(context: &mut Context) {
         return;
     }
     context.set_stepping(false);
-    // If the thread has entered the library, the stub restores the mask later. If the thread has left the trampoline or
-    // stub, the mask is restored here, and the deferred signal arrives at this instruction.
+    // If the thread has entered the library, the stub restores the mask later. If the thread has
+    // left the trampoline or stub, the mask is restored here, and the deferred signal arrives at
+    // this instruction.
     if !entered {
         context.set_mask(end_deferral());
     }
     word(word::STEPPING).store(0, Ordering::Relaxed);
 }
 
-/// Whether the mask of a thread inside the library cannot hold the signal, so that it must be kept and not blocked.
+/// Whether the mask of a thread inside the library cannot hold the signal, so that it must be kept
+/// and not blocked.
 fn is_kept(signal: usize) -> bool {
     raised() & bit(signal) == 0
 }
@@ -521,8 +541,9 @@ fn keep(signal: usize) {
     word(word::DEFERRED).fetch_or(bit(signal) as usize, Ordering::Relaxed);
 }
 
-/// Defers a signal: sends it to this thread again, and blocks everything until the thread leaves the library. A signal
-/// that cannot be blocked is kept instead. False if the signal cannot be sent.
+/// Defers a signal: sends it to this thread again, and blocks everything until the thread leaves
+/// the library. A signal that cannot be blocked is kept instead. False if the signal cannot be
+/// sent.
 fn defer(signal: usize, info: &Info, context: &mut Context) -> bool {
     if is_kept(signal) {
         keep(signal);
@@ -543,13 +564,15 @@ fn raise_mask(context: &mut Context) {
     context.set_mask(raised());
 }
 
-/// Sends the calling thread a signal, as the kernel does when a call exceeds a limit (SIGXFSZ) or writes into a pipe that
-/// nobody reads (SIGPIPE).
+/// Sends the calling thread a signal, as the kernel does when a call exceeds a limit (SIGXFSZ) or
+/// writes into a pipe that nobody reads (SIGPIPE).
 pub(crate) fn raise(signal: usize) {
-    // The signal is from this process with code SI_USER; the rest of the 128 bytes of siginfo stays zero.
+    // The signal is from this process with code SI_USER; the rest of the 128 bytes of siginfo stays
+    // zero.
     let mut info = [0u64; 16];
     (info[0], info[2]) = (signal as u64, u64::from(process::getpid()));
-    // SAFETY: the buffer begins with the fields of Info, is as long and aligned as a siginfo, and is only read.
+    // SAFETY: the buffer begins with the fields of Info, is as long and aligned as a siginfo, and
+    // is only read.
     send_again(signal, unsafe { &*info.as_ptr().cast() });
 }
 
@@ -562,22 +585,24 @@ fn send_again(signal: usize, info: &Info) -> bool {
     }
 }
 
-/// Installs our entry for SIGTRAP in the calling process. That is done for each thread that is about to be stepped: another thread may have
-/// said that it installs the entry and not have done it yet, and a child that shares this memory may have done it for its own actions alone.
+/// Installs our entry for SIGTRAP in the calling process. That is done for each thread that is
+/// about to be stepped: another thread may have said that it installs the entry and not have done
+/// it yet, and a child that shares this memory may have done it for its own actions alone.
 fn install_trap() {
     TRAP_INSTALLED.store(true, Ordering::SeqCst);
     let _ = kernel_action(SIGTRAP, Some(for_kernel(SIGTRAP, ENTRIES[SIGTRAP].load())));
 }
 
-/// Carries out the program's action for a signal. Returns the program's handler, or 0 if none is to run.
+/// Carries out the program's action for a signal. Returns the program's handler, or 0 if none is to
+/// run.
 fn deliver(signal: usize, info: &Info, synchronous: bool) -> usize {
     let entry = &ENTRIES[signal];
     let action = entry.load();
     match action.handler {
         SIG_IGN if !synchronous => 0,
         SIG_DFL | SIG_IGN => {
-            // The kernel carries out the default action (mostly death), so that the process ends with the right status.
-            // A fault recurs by itself; any other signal is sent again.
+            // The kernel carries out the default action (mostly death), so that the process ends
+            // with the right status. A fault recurs by itself; any other signal is sent again.
             let _ = kernel_action(signal, Some(Action::default()));
             if !(synchronous && matches!(signal, SIGSEGV | SIGBUS | SIGILL | SIGFPE)) {
                 send_again(signal, info);

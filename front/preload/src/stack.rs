@@ -1,7 +1,8 @@
 //! The list of the private stacks of threads, by which the stacks of ended threads are given back.
 //!
-//! A thread's private stack is mapped by the entry stub at the thread's first call. Threads end without telling, so each new
-//! thread looks at a few entries of the list and unmaps the stacks whose threads are gone.
+//! A thread's private stack is mapped by the entry stub at the thread's first call. Threads end
+//! without telling, so each new thread looks at a few entries of the list and unmaps the stacks
+//! whose threads are gone.
 
 use crate::arch::entry::PRIVATE_STACK_BYTES;
 use crate::lock::{Lock, RawLock};
@@ -64,16 +65,17 @@ fn add(top: usize) {
     stacks.entries.push(Stack::of_caller(top));
 }
 
-/// Forgets the list in a copy of the process: its stacks belong to threads that the copy does not have, except for the
-/// calling thread's.
+/// Forgets the list in a copy of the process: its stacks belong to threads that the copy does not
+/// have, except for the calling thread's.
 pub(crate) fn abandon() {
     STACKS.raw().reset();
     core::mem::forget(core::mem::take(&mut STACKS.lock().entries));
     word(crate::thread::word::STACK_LISTED).store(0, Ordering::Relaxed);
 }
 
-/// Notes in a child of fork that the calling thread, which has another number than in the parent, keeps its stack, and gives back the stacks of the parent's other threads: the child has
-/// none of them, though their numbers are in use as long as they run in the parent.
+/// Notes in a child of fork that the calling thread, which has another number than in the parent,
+/// keeps its stack, and gives back the stacks of the parent's other threads: the child has none of
+/// them, though their numbers are in use as long as they run in the parent.
 pub(crate) fn relist() {
     let top = word(crate::thread::word::PRIVATE_STACK_TOP).load(Ordering::Relaxed);
     // SAFETY: a child of fork has one thread.
@@ -160,7 +162,8 @@ mod tests {
             syscall(__NR_madvise as usize, [top - PRIVATE_STACK_BYTES, PRIVATE_STACK_BYTES, 0, 0, 0, 0]) == 0
         };
         let (own, other) = (map(), map());
-        // The thread of the other stack runs on in the parent, and this one has another number there.
+        // The thread of the other stack runs on in the parent, and this one has another number
+        // there.
         let mut entries = heap::vec![Stack::of_caller(other), Stack { thread: 1, ..Stack::of_caller(own) }];
         // SAFETY: no thread runs on these.
         unsafe { keep_own(&mut entries, own) };

@@ -1,7 +1,8 @@
 //! The constructor: what happens before the program's own first instruction.
 //!
-//! Without a `CXLRAID_MOUNTS` or `CXLRAID_LEVEL` setting nothing at all happens. Otherwise, with every signal blocked: remember
-//! environment and process, take over the signal actions, adopt inherited descriptors, patch.
+//! Without a `CXLRAID_MOUNTS` or `CXLRAID_LEVEL` setting nothing at all happens. Otherwise, with
+//! every signal blocked: remember environment and process, take over the signal actions, adopt
+//! inherited descriptors, patch.
 
 use crate::environment::{Auxiliary, Environment, find};
 use crate::mask::set_mask;
@@ -26,7 +27,8 @@ static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *co
 /// What the dynamic linker calls first.
 ///
 /// # Safety
-/// The arguments are not believed: glibc hands over the argument count, the arguments, and the environment on the first stack; musl nothing.
+/// The arguments are not believed: glibc hands over the argument count, the arguments, and the
+/// environment on the first stack; musl nothing.
 unsafe extern "C" fn construct(count: c_int, arguments: *const *const c_char, variables: *const *const c_char) {
     let Some(variables) = loader::first_environment(count, arguments, variables) else { return };
     // SAFETY: the environment is the one on the first stack, followed by the auxiliary vector.
@@ -44,9 +46,11 @@ unsafe extern "C" fn construct(count: c_int, arguments: *const *const c_char, va
         // SAFETY: the environment on the first stack.
         return stand_aside(Box::leak(Box::new(unsafe { Environment::copy(variables) })), why);
     }
-    // Not of faults: copies behind guards are made here already, as of an inherited descriptor's file.
+    // Not of faults: copies behind guards are made here already, as of an inherited descriptor's
+    // file.
     let mask = set_mask(!signals::never_blocked());
-    // What others hold for long is not waited for without hearing those that the program is to be ended by.
+    // What others hold for long is not waited for without hearing those that the program is to be
+    // ended by.
     sys::rest::let_in(Some(mask & !signals::never_blocked()));
     // SAFETY: as above; no other thread runs yet.
     unsafe { begin(variables, &auxiliary) };

@@ -49,8 +49,8 @@ pub(crate) struct Stored {
     pub(crate) file: Option<Vec<u8>>,
 }
 
-/// If argument `path` (relative to `directory`) is a program of the array: the call to make instead. `arguments` and `environment` are the
-/// addresses the program passed.
+/// If argument `path` (relative to `directory`) is a program of the array: the call to make
+/// instead. `arguments` and `environment` are the addresses the program passed.
 pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment: usize) -> Option<Result<Stored, OsError>> {
     let by_link = |link: Link| Some(paths::text(path).and_then(|name| prepare_open(&link, name, arguments, environment)));
     if let Some(link) = magic::at(directory, path) {
@@ -72,7 +72,8 @@ pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment:
     }
 }
 
-/// Whether a path of the host leads to a program of the array, or to a script whose interpreter is one.
+/// Whether a path of the host leads to a program of the array, or to a script whose interpreter is
+/// one.
 pub(crate) fn is_reached_from_host(directory: RawFd, path: usize) -> bool {
     links::entered(directory, path, true, false).is_some() || Script::of_host(directory, path).is_some()
 }
@@ -138,7 +139,8 @@ fn prepare(path: Asked, name: Vec<u8>, arguments: usize, environment: usize) -> 
     prepare_first(None, path, name, Vec::new(), arguments, environment)
 }
 
-/// Prepares the execution of the program that an open file holds, whatever the file is called by now.
+/// Prepares the execution of the program that an open file holds, whatever the file is called by
+/// now.
 pub(crate) fn prepare_open(link: &Link, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
     let path = array::namespace()?.logical_path_of(link.descriptor())?.ok_or(OsError::ACCESS)?;
     prepare_first(Some(link), Asked::known(path), name, Vec::new(), arguments, environment)
@@ -200,8 +202,10 @@ fn prepare_first(
     Err(OsError::LOOP)
 }
 
-/// What a `#!` line names: the interpreter and the rest of the line as one argument. The kernel's load_script is the model. Only spaces and tabs part words; a line that goes on behind what is
-/// looked at is cut, and an interpreter that may have been cut is none. What is looked at of a shorter file ends with zeros.
+/// What a `#!` line names: the interpreter and the rest of the line as one argument. The kernel's
+/// load_script is the model. Only spaces and tabs part words; a line that goes on behind what is
+/// looked at is cut, and an interpreter that may have been cut is none. What is looked at of a
+/// shorter file ends with zeros.
 fn script(start: &[u8; START_BYTES]) -> Option<(&[u8], Option<&[u8]>)> {
     let text = start.strip_prefix(b"#!")?;
     let whole_line = text.iter().position(|&byte| byte == b'\n').and_then(|end| text.get(..end));
@@ -235,7 +239,8 @@ fn without_blanks(text: &[u8]) -> &[u8] {
     text.iter().position(|byte| !is_blank(byte)).and_then(|start| text.get(start..)).unwrap_or(&[])
 }
 
-/// The arguments that come before the program's own, which lose their first: interpreter, its argument, the script.
+/// The arguments that come before the program's own, which lose their first: interpreter, its
+/// argument, the script.
 fn insert_script(inserted: &mut Vec<Vec<u8>>, interpreter: &[u8], argument: Option<&[u8]>, script: Vec<u8>) {
     // A script that is itself an interpreter is an argument already.
     if !inserted.is_empty() {
@@ -299,7 +304,8 @@ pub(crate) fn image(anchor: OwnedFd, file: &file::FileRef) -> Result<OwnedFd, Os
     if is_plain(file) { Ok(anchor) } else { copy(file, b"") }
 }
 
-/// Keeps a file that is executed as a copy from being written to, in the process that the exec makes and its children.
+/// Keeps a file that is executed as a copy from being written to, in the process that the exec
+/// makes and its children.
 fn hold(anchor: OwnedFd) -> Result<(), OsError> {
     namespace::hold_text(&anchor)?;
     let anchor = sys::high_fd::raise(anchor)?;
@@ -309,7 +315,8 @@ fn hold(anchor: OwnedFd) -> Result<(), OsError> {
     Ok(())
 }
 
-/// What the kernel calls a copy, before the path of the file: `/memfd:cxlraid:/data/program (deleted)`.
+/// What the kernel calls a copy, before the path of the file: `/memfd:cxlraid:/data/program
+/// (deleted)`.
 const COPY_NAME: &[u8] = b"cxlraid:";
 /// The longest name of a memfd (memfd_create(2)).
 const COPY_NAME_BYTES_MAX: usize = 249;
@@ -319,7 +326,8 @@ pub(crate) fn path_of_copy(link: &[u8]) -> Option<&[u8]> {
     link.strip_prefix(b"/memfd:")?.strip_prefix(COPY_NAME)?.strip_suffix(b" (deleted)").filter(|path| path.starts_with(b"/"))
 }
 
-/// At the start of a program that is such a copy: the kernel has named its thread after the copy (prctl(2), PR_SET_NAME), and is told the file's name.
+/// At the start of a program that is such a copy: the kernel has named its thread after the copy
+/// (prctl(2), PR_SET_NAME), and is told the file's name.
 pub(crate) fn take_name(auxiliary: &Auxiliary) {
     const BY_DESCRIPTOR: &[u8; 8] = b"/dev/fd/";
     if auxiliary.name == 0 || program::read::<[u8; 8]>(auxiliary.name) != Ok(*BY_DESCRIPTOR) {
@@ -333,7 +341,8 @@ pub(crate) fn take_name(auxiliary: &Auxiliary) {
     }
 }
 
-/// The file's bytes in memory of their own, which is called by the file's path if that is not too long.
+/// The file's bytes in memory of their own, which is called by the file's path if that is not too
+/// long.
 fn copy(file: &file::FileRef, path: &[u8]) -> Result<OwnedFd, OsError> {
     let mut name = [COPY_NAME, path].concat();
     if name.len() > COPY_NAME_BYTES_MAX {
@@ -381,7 +390,8 @@ fn argument_list(inserted: &[Vec<u8>], path: Option<&[u8]>, arguments: usize) ->
     let mut text = strings;
     let mut place = |bytes: &[u8]| {
         let start = text;
-        // SAFETY: `scratch` gave room for the list and all texts with their NULs; it is this thread's alone.
+        // SAFETY: `scratch` gave room for the list and all texts with their NULs; it is this
+        // thread's alone.
         unsafe {
             (start as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             (start as *mut u8).add(bytes.len()).write(0);

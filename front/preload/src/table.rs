@@ -1,8 +1,9 @@
-//! The file system calls of the Linux ABI, and what becomes of each: the one narrow waist between program and library.
+//! The file system calls of the Linux ABI, and what becomes of each: the one narrow waist between
+//! program and library.
 //!
-//! One row per number of the kernel's table, so that a number is decided upon, not forgotten. Arguments that are descriptors or
-//! paths are named by their index; a call whose only such argument is its first, a descriptor, is filtered by it before
-//! any other work.
+//! One row per number of the kernel's table, so that a number is decided upon, not forgotten.
+//! Arguments that are descriptors or paths are named by their index; a call whose only such
+//! argument is its first, a descriptor, is filtered by it before any other work.
 
 use crate::mappings::lend;
 use crate::width::{WIDTHS, Width};
@@ -66,7 +67,8 @@ pub(crate) const NUMBER_COUNT: usize = 470;
 /// The table, indexed by number. Numbers the ABI never assigned pass.
 pub(crate) static ROWS: [Row; NUMBER_COUNT] = table();
 
-/// Whether a site with this number is patched; None for a number that is not constant. A call that passes is, too, if it may store to a buffer of the program's that is a mapping.
+/// Whether a site with this number is patched; None for a number that is not constant. A call that
+/// passes is, too, if it may store to a buffer of the program's that is a mapping.
 pub(crate) fn wants_site(number: Option<u32>) -> bool {
     number.is_none_or(|number| is_served(number) || lend::stores(number))
 }

@@ -1,8 +1,9 @@
-//! Tests of the built library: of what the linker has made, and with C programs that look for traces of the library in
-//! themselves.
+//! Tests of the built library: of what the linker has made, and with C programs that look for
+//! traces of the library in themselves.
 //!
-//! The library is the file that `CXLRAID_LIBRARY` names. Without that variable it is built in release mode and alone,
-//! as it is shipped: a build together with other crates of the workspace would add their features.
+//! The library is the file that `CXLRAID_LIBRARY` names. Without that variable it is built in
+//! release mode and alone, as it is shipped: a build together with other crates of the workspace
+//! would add their features.
 
 mod mappings;
 
@@ -33,8 +34,8 @@ fn build() -> PathBuf {
     messages[messages[..end].rfind('"').unwrap() + 1..end].into()
 }
 
-/// The entries of the first section of type `kind` in a 64-bit ELF file, if it is a table of entries of `entry_bytes`.
-/// Nothing if the file has no such section.
+/// The entries of the first section of type `kind` in a 64-bit ELF file, if it is a table of
+/// entries of `entry_bytes`. Nothing if the file has no such section.
 fn entries(file: &[u8], kind: u32, entry_bytes: usize) -> Vec<&[u8]> {
     let number =
         |at: usize, bytes: usize| file[at..at + bytes].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
@@ -114,8 +115,8 @@ impl Drop for Array {
     }
 }
 
-/// Compiles tests/`name`.c and runs it on a file of 100,000 bytes of an array. If `watched`, its system calls are
-/// logged ([`crate::sud`]), and the log is returned.
+/// Compiles tests/`name`.c and runs it on a file of 100,000 bytes of an array. If `watched`, its
+/// system calls are logged ([`crate::sud`]), and the log is returned.
 fn run(name: &str, watched: bool) -> String {
     let array = Array::new(&std::format!("{name}-{watched}"));
     let program = array.folder.join(name);
@@ -136,8 +137,8 @@ fn run(name: &str, watched: bool) -> String {
     if watched { fs::read_to_string(log).unwrap() } else { String::new() }
 }
 
-/// Runs test program `name`, and runs it again with its system calls logged: the library must have served all that it
-/// should.
+/// Runs test program `name`, and runs it again with its system calls logged: the library must have
+/// served all that it should.
 fn run_twice(name: &str) {
     run(name, false);
     let log = run(name, true);

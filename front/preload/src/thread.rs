@@ -1,6 +1,7 @@
 //! The front end's words in the block every thread has ([`sys::thread`]).
 //!
-//! They start as zero and need no registration. A vfork child shares its parent's words; the parent is stopped meanwhile.
+//! They start as zero and need no registration. A vfork child shares its parent's words; the parent
+//! is stopped meanwhile.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use sys::thread::block;
@@ -9,31 +10,36 @@ use sys::thread::block;
 pub(crate) mod word {
     /// Top of the thread's private stack; 0 until its first call. The entry stub reads and sets it.
     pub(crate) const PRIVATE_STACK_TOP: usize = 0;
-    /// What waits until the thread leaves the library. The lowest bit: a signal was deferred, and every signal is blocked.
-    /// Other bits: signals that cannot be blocked here and that somebody has sent, as in a mask of signals.
+    /// What waits until the thread leaves the library. The lowest bit: a signal was deferred, and
+    /// every signal is blocked. Other bits: signals that cannot be blocked here and that somebody
+    /// has sent, as in a mask of signals.
     pub(crate) const DEFERRED: usize = 1;
     /// The signal mask to restore then.
     pub(crate) const DEFERRED_MASK: usize = 2;
-    /// SIGSEGV and SIGBUS bits of the mask the program believes it has (they are never really blocked).
+    /// SIGSEGV and SIGBUS bits of the mask the program believes it has (they are never really
+    /// blocked).
     pub(crate) const PRETENDED_MASK: usize = 3;
     /// 1 once the private stack is in the list of stacks.
     pub(crate) const STACK_LISTED: usize = 7;
-    /// From the making of a child that shares memory and thread block (vfork) until the parent is seen running again: the address of the
-    /// instruction that makes it. Otherwise 0.
+    /// From the making of a child that shares memory and thread block (vfork) until the parent is
+    /// seen running again: the address of the instruction that makes it. Otherwise 0.
     pub(crate) const LENDING: usize = 8;
     /// [`PRETENDED_MASK`] as it was before that child.
     pub(crate) const MASK_BEFORE_LENDING: usize = 11;
     /// 1 in a thread whose descriptors are not those of the other threads (unshare, close_range).
     pub(crate) const APART: usize = 12;
-    /// The arena from which this thread allocates, or 0 while it allocates from the heap ([`crate::arena`]).
+    /// The arena from which this thread allocates, or 0 while it allocates from the heap
+    /// ([`crate::arena`]).
     pub(crate) const ARENA: usize = 13;
     /// 1 if children that use this block have signal actions of their own.
     pub(crate) const ACTIONS_APART: usize = 16;
-    /// 1 if a handler of the program may have run, or may run, between the lending and that instruction.
+    /// 1 if a handler of the program may have run, or may run, between the lending and that
+    /// instruction.
     pub(crate) const INTERRUPTED: usize = 15;
     /// The arena that this thread has mapped, kept for its next guest; 0 for none.
     pub(crate) const ARENA_KEPT: usize = 14;
-    /// 1 if children that use this block have the descriptors of the process whose memory they share.
+    /// 1 if children that use this block have the descriptors of the process whose memory they
+    /// share.
     pub(crate) const DESCRIPTORS_SHARED: usize = 18;
     /// 1 while the thread is single-stepped out of a trampoline or stub.
     pub(crate) const STEPPING: usize = 4;
@@ -43,7 +49,8 @@ pub(crate) mod word {
     /// Memory for the argument list of a script, kept for the next one: address and length.
     pub(crate) const ARGUMENT_SCRATCH: usize = 9;
     pub(crate) const ARGUMENT_SCRATCH_BYTES: usize = 10;
-    /// Whether this thread is about to execute a program to which nothing of the array is to be left ([`crate::exec::window`]).
+    /// Whether this thread is about to execute a program to which nothing of the array is to be
+    /// left ([`crate::exec::window`]).
     pub(crate) const EXECUTING: usize = 19;
     /// How often the exec of this thread was given up and begun anew, since a signal had arrived.
     pub(crate) const EXECUTING_COUNT: usize = 20;

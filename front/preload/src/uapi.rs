@@ -1,7 +1,9 @@
-//! Numbers of the kernel's interface that handlers compare arguments with or give to the kernel, each defined once.
+//! Numbers of the kernel's interface that handlers compare arguments with or give to the kernel,
+//! each defined once.
 //!
-//! Most stand here in the width of a system call's argument. Where `linux-raw-sys` has a number, this module only widens it; the
-//! others are defined here, each group with the header of the kernel that defines it.
+//! Most stand here in the width of a system call's argument. Where `linux-raw-sys` has a number,
+//! this module only widens it; the others are defined here, each group with the header of the
+//! kernel that defines it.
 
 use linux_raw_sys::general::fsconfig_command;
 use linux_raw_sys::{auxvec, general, ioctl, loop_device, net, prctl};

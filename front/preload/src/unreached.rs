@@ -43,8 +43,9 @@ const SCRIPT_DEPTH_MAX: usize = 5;
 /// The setting; if its value is `refuse`, programs without the library are not executed.
 const SETTING: &[u8] = b"CXLRAID_UNREACHED";
 
-/// A process in the array's directory goes to the first of these that exists. Nobody can make files in them, not root either. The first one is
-/// empty, so that a program that looks through its directory finds nothing.
+/// A process in the array's directory goes to the first of these that exists. Nobody can make files
+/// in them, not root either. The first one is empty, so that a program that looks through its
+/// directory finds nothing.
 const PLACES: [&CStr; 3] = [c"/proc/tty/ldisc", c"/proc/fs", c"/proc"];
 
 /// Why a program runs without the library.
@@ -54,8 +55,8 @@ pub(crate) enum Why {
     Static,
     /// It is not for x86-64.
     OtherProcessor,
-    /// It runs in secure-execution mode (AT_SECURE): with rights that its caller lacks, or because its caller's effective user or group is not
-    /// the real one.
+    /// It runs in secure-execution mode (AT_SECURE): with rights that its caller lacks, or because
+    /// its caller's effective user or group is not the real one.
     Rights,
     /// Its C library is not glibc, and the library stands aside in it ([`crate::loader`]).
     OtherLibrary,
@@ -80,9 +81,11 @@ impl fmt::Display for Why {
 pub(crate) struct Withheld {
     /// Anchors that were marked close-on-exec, and had not been before.
     anchors: Vec<RawFd>,
-    /// A descriptor of the directory of the array in which the process was. The exec closes it, or `give_back`.
+    /// A descriptor of the directory of the array in which the process was. The exec closes it, or
+    /// `give_back`.
     directory: Option<RawFd>,
-    /// Whether the caller has left a descriptor table that other processes use, for the sake of the marks.
+    /// Whether the caller has left a descriptor table that other processes use, for the sake of the
+    /// marks.
     parted: bool,
     /// What the program is given in another form.
     handed_over: HandedOver,
@@ -105,7 +108,8 @@ impl Withheld {
 
     /// Gives back what was withheld. To be called, once, if the exec has failed.
     pub(crate) fn give_back(&mut self) {
-        // If another process has closed an anchor meanwhile, both calls fail and nothing is lost. A thread of this process waits for the claims.
+        // If another process has closed an anchor meanwhile, both calls fail and nothing is lost. A
+        // thread of this process waits for the claims.
         for &descriptor in &self.anchors {
             let flags = descriptor_flags(descriptor, F_GETFD, 0);
             descriptor_flags(descriptor, F_SETFD, flags as usize & !(FD_CLOEXEC as usize));
@@ -122,8 +126,9 @@ impl Withheld {
     }
 }
 
-/// Why the program to be executed will run without the library. None if the library will be in it, or if it cannot be executed. None, too, if it
-/// cannot be told: a program that may not be read (unless its mode shows that it gains rights), or one of a format that binfmt_misc knows.
+/// Why the program to be executed will run without the library. None if the library will be in it,
+/// or if it cannot be executed. None, too, if it cannot be told: a program that may not be read
+/// (unless its mode shows that it gains rights), or one of a format that binfmt_misc knows.
 pub(crate) fn why(target: Target) -> Option<Why> {
     let file = file_of(target)?;
     let may_execute = accessat(&file, c"", Access::EXEC_OK, AtFlags::EMPTY_PATH | AtFlags::EACCESS);
@@ -131,9 +136,10 @@ pub(crate) fn why(target: Target) -> Option<Why> {
     if may_execute == Err(OsError::ACCESS) { None } else { why_file(&file, 0) }
 }
 
-/// Keeps the array's files and directory from a program that is about to be executed without the library. If the array is mounted, the program is given the mount's in
-/// their places. For the rest: marks this process' anchors close-on-exec, leaves the array's directory, and prints a line that says so. `stored` is the program's
-/// logical path if its file is on the array.
+/// Keeps the array's files and directory from a program that is about to be executed without the
+/// library. If the array is mounted, the program is given the mount's in their places. For the
+/// rest: marks this process' anchors close-on-exec, leaves the array's directory, and prints a line
+/// that says so. `stored` is the program's logical path if its file is on the array.
 ///
 /// # Errors
 /// EACCES if the settings refuse such a program, or there is no directory to start it in.
@@ -142,12 +148,14 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
     let (anchors, is_inside) = (inherited_anchors(), directory::is_ours(directory::AT_FDCWD));
     let gives = (!anchors.is_empty() || is_inside || stored.is_some()) && !window::is_interrupted_too_often();
     let asked = if gives { handover::ask(&anchors, is_inside, stored, why == Why::Rights) } else { None };
-    // From here on other threads change nothing of what the program is given. What they have changed meanwhile shows.
+    // From here on other threads change nothing of what the program is given. What they have
+    // changed meanwhile shows.
     window::open();
     let mut anchors = inherited_anchors();
     let mut is_inside = directory::is_ours(directory::AT_FDCWD);
     (withheld.claims, withheld.uses) = handover::claims(asked.as_ref(), &anchors);
-    // Another thread may have closed a number before that, given it to something else, or marked it.
+    // Another thread may have closed a number before that, given it to something else, or marked
+    // it.
     if window::is_open() && is_table_whole() {
         let is_claimed = |number: RawFd| withheld.claims.iter().any(|claim| claim.descriptor() == number);
         anchors.retain(|&anchor| is_claimed(anchor) && is_inherited(anchor));
@@ -206,11 +214,13 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
     Ok(withheld)
 }
 
-/// For a process in which the library stands aside, and which was given `count` open files of the array, before its program runs: leaves the array's directory, if that is
-/// where it is. Returns where to, and from where.
+/// For a process in which the library stands aside, and which was given `count` open files of the
+/// array, before its program runs: leaves the array's directory, if that is where it is. Returns
+/// where to, and from where.
 ///
 /// # Errors
-/// The process must end: the settings refuse such a program what is the array's, or there is no other directory for it. The text is the end of a sentence about it.
+/// The process must end: the settings refuse such a program what is the array's, or there is no
+/// other directory for it. The text is the end of a sentence about it.
 pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec<u8>)>, &'static str> {
     directory::look();
     let is_inside = directory::is_ours(directory::AT_FDCWD);
@@ -234,11 +244,13 @@ pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec
 
 /// The descriptors of the array's files and directories that the next program would inherit.
 fn inherited_anchors() -> Vec<RawFd> {
-    // The table of open files describes the descriptors of its own process, unless others open and close in them, or the process has begun
-    // anew and has not met all of them yet. For anybody else `guest` goes by what the kernel says.
+    // The table of open files describes the descriptors of its own process, unless others open and
+    // close in them, or the process has begun anew and has not met all of them yet. For anybody
+    // else `guest` goes by what the kernel says.
     let mut anchors = if is_table_whole() { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
     anchors.retain(|&descriptor| {
-        // One that keeps the file of the program from being written to is the library's, made for this exec.
+        // One that keeps the file of the program from being written to is the library's, made for
+        // this exec.
         if descriptor as u32 >= high_fd::base() && namespace::holds_text(directory::borrow(descriptor)) {
             return false;
         }
@@ -287,8 +299,8 @@ pub(crate) fn file_of(target: Target) -> Option<OwnedFd> {
     }
 }
 
-/// Opens anew, for reading, a file that is executed by its descriptor, which may be one of O_PATH. If the file may not be read, the descriptor is
-/// duplicated.
+/// Opens anew, for reading, a file that is executed by its descriptor, which may be one of O_PATH.
+/// If the file may not be read, the descriptor is duplicated.
 fn reopened(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let link = heap::format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let opened = openat(CWD, link.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
@@ -303,8 +315,8 @@ fn open(directory: BorrowedFd<'_>, path: &[u8]) -> Option<OwnedFd> {
     opened(OFlags::RDONLY).or_else(|_| opened(OFlags::PATH)).ok()
 }
 
-/// [`why`], of an open file to which `depth` scripts have led: it looks at the interpreter of a script, then at rights, processor and dynamic
-/// linker.
+/// [`why`], of an open file to which `depth` scripts have led: it looks at the interpreter of a
+/// script, then at rights, processor and dynamic linker.
 fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
     // The last byte stays 0.
     let mut start = [0u8; PAGE_BYTES];
@@ -312,7 +324,8 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
         return gains_rights(file).then_some(Why::Rights);
     };
     if let Some(line) = start[..count].strip_prefix(b"#!") {
-        // The interpreter's name ends at a space or tab, as the kernel reads the line. The kernel reads 256 bytes of the file at most, and refuses a longer name.
+        // The interpreter's name ends at a space or tab, as the kernel reads the line. The kernel
+        // reads 256 bytes of the file at most, and refuses a longer name.
         let mut words = line.split(|byte| *byte == b'\n').next().unwrap_or(b"").split(|byte| matches!(byte, b' ' | b'\t'));
         let name = words.find(|word| !word.is_empty()).unwrap_or(b"");
         let path = [name, b"\0"].concat();
@@ -337,8 +350,8 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
     }
 }
 
-/// Whether the kernel will presumably say that the file is executed in secure-execution mode (AT_SECURE). Security modules are not asked, and what
-/// cannot be found out counts as no.
+/// Whether the kernel will presumably say that the file is executed in secure-execution mode
+/// (AT_SECURE). Security modules are not asked, and what cannot be found out counts as no.
 fn gains_rights(file: &OwnedFd) -> bool {
     let (user, group) = (getuid(), getgid());
     if geteuid() != user || getegid() != group {
@@ -362,8 +375,8 @@ fn gains_rights(file: &OwnedFd) -> bool {
     changes || !user.is_root() && has_capabilities()
 }
 
-/// Whether a program asks for a dynamic linker of another C library than glibc, or the linker's name cannot be read. `name` is the range of the
-/// file that holds it.
+/// Whether a program asks for a dynamic linker of another C library than glibc, or the linker's
+/// name cannot be read. `name` is the range of the file that holds it.
 fn is_of_other_library(file: &OwnedFd, name: &core::ops::Range<u64>) -> bool {
     let mut path = [0; PATH_MAX];
     let length = usize::try_from(name.end - name.start).unwrap_or(0).min(PATH_MAX);

@@ -1,14 +1,15 @@
 //! How much of an argument's register the kernel looks at.
 //!
-//! The kernel takes an argument of type `int` or `unsigned int` from the lower half of its register, and a file mode
-//! (`umode_t`) from the lower quarter, whatever the rest of the register holds. A handler that compared the whole register
-//! would take a call for another one than the kernel does, and leave a call to the kernel that concerns the array. So
-//! these arguments are cut before a handler sees them.
+//! The kernel takes an argument of type `int` or `unsigned int` from the lower half of its
+//! register, and a file mode (`umode_t`) from the lower quarter, whatever the rest of the register
+//! holds. A handler that compared the whole register would take a call for another one than the
+//! kernel does, and leave a call to the kernel that concerns the array. So these arguments are cut
+//! before a handler sees them.
 //!
-//! Descriptors that the table names ([`crate::table::Row`]) are not repeated here: each handler takes a descriptor as
-//! [`sys::RawFd`], which is 32 bits. The types are those of the kernel's system
-//! calls (SYSCALL_DEFINE), as tracefs shows them under `events/syscalls`. `cargo x differ` draws arguments with bits in the
-//! upper half and compares what is answered.
+//! Descriptors that the table names ([`crate::table::Row`]) are not repeated here: each handler
+//! takes a descriptor as [`sys::RawFd`], which is 32 bits. The types are those of the kernel's
+//! system calls (SYSCALL_DEFINE), as tracefs shows them under `events/syscalls`. `cargo x differ`
+//! draws arguments with bits in the upper half and compares what is answered.
 
 use linux_raw_sys::general as nr;
 

@@ -1,8 +1,9 @@
 //! What is known to be allocated: one bit per granule of a window.
 //!
-//! A set bit means "the file system has given this granule space, and the file reaches its end"; a clear bit means nothing. So a
-//! lost bit costs one system call and a wrong bit would cost a SIGBUS: bits are set only after fallocate succeeded, and
-//! cleared before anything takes space away.
+//! A set bit means "the file system has given this granule space, and the file reaches its end"; a
+//! clear bit means nothing. So a lost bit costs one system call and a wrong bit would cost a
+//! SIGBUS: bits are set only after fallocate succeeded, and cleared before anything takes space
+//! away.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

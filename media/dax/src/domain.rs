@@ -15,9 +15,9 @@ const HUGETLBFS: FsWord = 0x9584_58f6;
 
 /// The persistence domain of files under `root`, a directory.
 ///
-/// Volatile file systems are known by their magic. Elsewhere an unnamed temporary file is mapped with MAP_SYNC, which only a
-/// DAX file system grants; what the platform promises then is read from the nd bus. Whatever cannot be found out counts
-/// as the domain that asks more of the writer.
+/// Volatile file systems are known by their magic. Elsewhere an unnamed temporary file is mapped
+/// with MAP_SYNC, which only a DAX file system grants; what the platform promises then is read from
+/// the nd bus. Whatever cannot be found out counts as the domain that asks more of the writer.
 #[must_use]
 pub fn detect(root: BorrowedFd<'_>) -> PersistenceDomain {
     match fstatfs(root).map(|stat| stat.f_type) {
@@ -49,8 +49,9 @@ fn grants_map_sync(root: BorrowedFd<'_>) -> bool {
     true
 }
 
-/// Whether the region of persistent memory that holds `root` has its caches flushed on power loss. Below a device mapper or the like the
-/// region cannot be told; then every region of the machine must.
+/// Whether the region of persistent memory that holds `root` has its caches flushed on power loss.
+/// Below a device mapper or the like the region cannot be told; then every region of the machine
+/// must.
 fn caches_are_flushed(sysfs: BorrowedFd<'_>, root: BorrowedFd<'_>) -> bool {
     match own_region(sysfs, root) {
         Some(region) => region_is_flushed(region.as_fd()),
@@ -62,8 +63,9 @@ fn directory(parent: BorrowedFd<'_>, name: impl sys::rustix::path::Arg) -> sys::
     openat(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// The directory in sysfs of the region below the file system of `root`: some levels above its block device, such as
-/// `ndbus0/region0/namespace0.0/block/pmem0` or, for a partition, one level more.
+/// The directory in sysfs of the region below the file system of `root`: some levels above its
+/// block device, such as `ndbus0/region0/namespace0.0/block/pmem0` or, for a partition, one level
+/// more.
 fn own_region(sysfs: BorrowedFd<'_>, root: BorrowedFd<'_>) -> Option<OwnedFd> {
     const LEVELS_MAX: usize = 6;
     let device = fstat(root).ok()?.st_dev;
@@ -109,7 +111,8 @@ fn all_regions_are_flushed(sysfs: BorrowedFd<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// A sysfs with two regions; the first holds the device of the file system that `tree` lies on, if it is said to.
+    /// A sysfs with two regions; the first holds the device of the file system that `tree` lies on,
+    /// if it is said to.
     struct Sysfs {
         tree: std::path::PathBuf,
         root: OwnedFd,

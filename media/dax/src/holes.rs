@@ -1,15 +1,18 @@
 //! Holes of backing files on tmpfs: reading them takes no space.
 //!
-//! tmpfs gives a page to a hole as soon as a mapping loads from it, and read(2) does not. So once a caller says that a
-//! file may have holes ([`Backing::mind_holes`]), a range is mapped for callers only where it is known to be no hole:
-//! where this process has got space for it (`allocated`), or where the kernel said that there is data. Elsewhere
-//! [`Medium::span`] gives None, and callers use the byte-range face.
+//! tmpfs gives a page to a hole as soon as a mapping loads from it, and read(2) does not. So once a
+//! caller says that a file may have holes ([`Backing::mind_holes`]), a range is mapped for callers
+//! only where it is known to be no hole: where this process has got space for it (`allocated`), or
+//! where the kernel said that there is data. Elsewhere [`Medium::span`] gives None, and callers use
+//! the byte-range face.
 //!
-//! Where data are is asked of the kernel (lseek(2), SEEK_DATA and SEEK_HOLE), and noted in granules. The kernel looks at
-//! each page of the file up to the next hole, so a long file is not asked about before as much has been read by calls.
+//! Where data are is asked of the kernel (lseek(2), SEEK_DATA and SEEK_HOLE), and noted in
+//! granules. The kernel looks at each page of the file up to the next hole, so a long file is not
+//! asked about before as much has been read by calls.
 //!
-//! What is noted here may be outdated if somebody punches a hole while the kernel is asked, until notes are next forgotten.
-//! Then a load takes a page, and that is all: nobody counts upon these notes to have space.
+//! What is noted here may be outdated if somebody punches a hole while the kernel is asked, until
+//! notes are next forgotten. Then a load takes a page, and that is all: nobody counts upon these
+//! notes to have space.
 
 use crate::Backing;
 use crate::allocated::{GRANULE_BYTES, GRANULE_SHIFT};
@@ -20,13 +23,15 @@ use sys::OsError;
 use sys::rustix::fs::{SeekFrom, fstatfs, seek};
 use units::PAGE_BYTES;
 
-/// For one read by a call, so many pages may be looked at by the kernel: about as long takes either.
+/// For one read by a call, so many pages may be looked at by the kernel: about as long takes
+/// either.
 const PAGES_PER_CALL: i64 = 64;
 
 /// What a backing file remembers of holes.
 pub(crate) struct Holes {
     minded: AtomicBool,
-    /// How many pages the kernel has looked at, or would look at, that no reads by calls have paid for yet.
+    /// How many pages the kernel has looked at, or would look at, that no reads by calls have paid
+    /// for yet.
     unpaid_pages: AtomicI64,
 }
 
@@ -43,7 +48,8 @@ impl Holes {
 }
 
 impl Backing {
-    /// Says that the file may have holes. On tmpfs they are read by calls from now on; elsewhere loads take no space.
+    /// Says that the file may have holes. On tmpfs they are read by calls from now on; elsewhere
+    /// loads take no space.
     pub fn mind_holes(&self) {
         let is_tmpfs = || fstatfs(self.fd()).is_ok_and(|stat| stat.f_type == crate::domain::TMPFS);
         if self.domain != PersistenceDomain::Volatile || self.holes.are_minded() || !is_tmpfs() {
@@ -92,8 +98,8 @@ impl Backing {
         self.holes.unpaid_pages.fetch_add(looked_at, Ordering::Relaxed);
     }
 
-    /// Holds a range that is read by calls for want of data to what a mapping would show: pages behind the end of the file
-    /// are none, and somebody has cut the file.
+    /// Holds a range that is read by calls for want of data to what a mapping would show: pages
+    /// behind the end of the file are none, and somebody has cut the file.
     #[cold]
     pub(crate) fn require_reach(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         if self.holes.are_minded()

@@ -1,13 +1,17 @@
-//! Members reached by load and store: backing files on DAX file systems, tmpfs, or any file system's page cache.
+//! Members reached by load and store: backing files on DAX file systems, tmpfs, or any file
+//! system's page cache.
 //!
-//! [`Backing`] is one backing file: mapped in windows that never move (`windows`), with a memory of what is allocated
-//! (`allocated`). [`detect`] tells what it takes for a store to survive power loss.
+//! [`Backing`] is one backing file: mapped in windows that never move (`windows`), with a memory of
+//! what is allocated (`allocated`). [`detect`] tells what it takes for a store to survive power
+//! loss.
 //!
-//! A tmpfs gives a page to a hole that is only loaded from. So of a file that may have holes there ([`Backing::mind_holes`]),
-//! only what is known to be none is mapped for the callers, and the byte-range face reads the rest (`holes`).
+//! A tmpfs gives a page to a hole that is only loaded from. So of a file that may have holes there
+//! ([`Backing::mind_holes`]), only what is known to be none is mapped for the callers, and the
+//! byte-range face reads the rest (`holes`).
 //!
-//! Invariants: no window is unmapped while its Backing lives. The byte-range face (pread, pwrite) works at every offset and is
-//! coherent with the mapped one. The descriptor's file position is not used. (Looking for holes moves it.)
+//! Invariants: no window is unmapped while its Backing lives. The byte-range face (pread, pwrite)
+//! works at every offset and is coherent with the mapped one. The descriptor's file position is not
+//! used. (Looking for holes moves it.)
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
@@ -53,13 +57,15 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// The backing file behind `fd`, which it owns from now on; `domain` is its member's. No system call.
+    /// The backing file behind `fd`, which it owns from now on; `domain` is its member's. No system
+    /// call.
     #[must_use]
     pub fn new(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
         Self::mapped_by(fd, access, domain, windows::WINDOW_SHIFT)
     }
 
-    /// As [`Self::new`], of a file of which a few MiB are used: each of its windows takes 32 MiB of the process' address space.
+    /// As [`Self::new`], of a file of which a few MiB are used: each of its windows takes 32 MiB of
+    /// the process' address space.
     #[must_use]
     pub fn small(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
         Self::mapped_by(fd, access, domain, windows::SMALL_WINDOW_SHIFT)
@@ -90,29 +96,34 @@ impl Backing {
         fstat(self.fd()).map(|stat| stat.st_size as u64)
     }
 
-    /// Whether mappings of the file show the memory of a device, without a page cache (statx(2), STATX_ATTR_DAX, Linux 5.8).
+    /// Whether mappings of the file show the memory of a device, without a page cache (statx(2),
+    /// STATX_ATTR_DAX, Linux 5.8).
     #[must_use]
     pub fn is_direct(&self) -> bool {
         let asked = statx(self.fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
         self.mapping.synchronous || asked.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::DAX))
     }
 
-    /// Makes cuts and holes (and what was written by [`Medium::put`]) durable where stores are durable without a system call. The file system commits them when it likes; until then a crash brings back, on
-    /// this member alone, what they took away, and the lane that could tell of it may have been used again. (Behind a page cache lanes are not believed, and every
-    /// file is compared after a crash.)
+    /// Makes cuts and holes (and what was written by [`Medium::put`]) durable where stores are
+    /// durable without a system call. The file system commits them when it likes; until then a
+    /// crash brings back, on this member alone, what they took away, and the lane that could tell
+    /// of it may have been used again. (Behind a page cache lanes are not believed, and every file
+    /// is compared after a crash.)
     pub fn persist_layout(&self) -> Result<(), OsError> {
         if self.mapping.synchronous { retry_on_intr(|| fdatasync(self.fd())) } else { Ok(()) }
     }
 
-    /// Forgets what is known to be allocated: another process may have punched or cut the file. An `allocate` that runs at the
-    /// same time may remember what it learnt before; the caller orders them.
+    /// Forgets what is known to be allocated: another process may have punched or cut the file. An
+    /// `allocate` that runs at the same time may remember what it learnt before; the caller orders
+    /// them.
     pub fn forget_allocations(&self) {
         for granules in self.windows.iter().flat_map(windows::Window::known) {
             granules.remove(0, (self.windows.bytes() / GRANULE_BYTES) as usize);
         }
     }
 
-    /// The granules that `start..end` touches, as runs within one window each; ends where nothing is mapped any more.
+    /// The granules that `start..end` touches, as runs within one window each; ends where nothing
+    /// is mapped any more.
     fn runs(&self, mut start: u64, end: u64) -> impl Iterator<Item = (&windows::Window, usize, usize)> {
         core::iter::from_fn(move || {
             let window = self.windows.at(start).filter(|_| start < end)?;
@@ -139,17 +150,19 @@ impl Backing {
         self.with_durable_length(|| self.get_space(start, end))
     }
 
-    /// Runs `get`, which makes the file longer. Where stores are durable without a system call, a page fault makes the file's
-    /// new length durable with the store that meets it. But the last page of a file whose length is no whole number of pages may
-    /// be mapped already, and a store there meets no fault.
+    /// Runs `get`, which makes the file longer. Where stores are durable without a system call, a
+    /// page fault makes the file's new length durable with the store that meets it. But the last
+    /// page of a file whose length is no whole number of pages may be mapped already, and a store
+    /// there meets no fault.
     fn with_durable_length(&self, get: impl FnOnce() -> Result<(), OsError>) -> Result<(), OsError> {
         let present = if self.mapping.synchronous { self.bytes()? } else { 0 };
         get()?;
         if !present.is_multiple_of(PAGE_BYTES as u64) && present < self.bytes()? { self.persist_layout() } else { Ok(()) }
     }
 
-    /// Does what [`Medium::allocate`] does for `start..end`, but gets no space in advance: of a small file most of that would be given back
-    /// at once. Where stores are durable without a system call the file gets whole pages, since the next append would have to make another
+    /// Does what [`Medium::allocate`] does for `start..end`, but gets no space in advance: of a
+    /// small file most of that would be given back at once. Where stores are durable without a
+    /// system call the file gets whole pages, since the next append would have to make another
     /// length durable by a call.
     ///
     /// # Errors
@@ -193,9 +206,10 @@ impl Backing {
         }
     }
 
-    /// For file systems without fallocate (ramfs, NFSv3, old FAT): grow, then dirty each page of the range through the mapping
-    /// by an atomic operation that changes nothing, so that a store by somebody else at the same time is not lost.
-    /// Where there is no mapping, space stays unpromised and `put` reports what is missing.
+    /// For file systems without fallocate (ramfs, NFSv3, old FAT): grow, then dirty each page of
+    /// the range through the mapping by an atomic operation that changes nothing, so that a store
+    /// by somebody else at the same time is not lost. Where there is no mapping, space stays
+    /// unpromised and `put` reports what is missing.
     fn allocate_by_touching(&self, start: u64, end: u64) -> Result<(), OsError> {
         if self.bytes()? < end {
             retry_on_intr(|| ftruncate(self.fd(), end))?;
@@ -220,8 +234,9 @@ impl Backing {
         Ok(())
     }
 
-    /// Puts the mapped pages of a range in place before they are stored to, by one system call instead of a fault for each page. The
-    /// range has space. Where the kernel does not do that (before Linux 5.14), the stores fault as usual.
+    /// Puts the mapped pages of a range in place before they are stored to, by one system call
+    /// instead of a fault for each page. The range has space. Where the kernel does not do that
+    /// (before Linux 5.14), the stores fault as usual.
     pub fn populate(&self, offset: u64, bytes: u64) {
         let end = offset.saturating_add(bytes);
         let mut at = offset & !(PAGE_BYTES as u64 - 1);
@@ -245,12 +260,14 @@ impl Backing {
         Some(Span { start, bytes: (bytes - within) as usize })
     }
 
-    /// Whether a fence is not enough to make stores durable: the member's domain says so, or this file was refused a synchronous mapping.
+    /// Whether a fence is not enough to make stores durable: the member's domain says so, or this
+    /// file was refused a synchronous mapping.
     fn needs_sync_call(&self) -> bool {
         self.domain.needs_sync_call() || self.mapping.refused.load(Ordering::Acquire)
     }
 
-    /// msync of the mapped pages of a range within one window; None if it has to be done another way.
+    /// msync of the mapped pages of a range within one window; None if it has to be done another
+    /// way.
     fn sync_mapped(&self, offset: u64, bytes: u64) -> Option<Result<(), OsError>> {
         let start = offset & !(PAGE_BYTES as u64 - 1);
         let bytes = usize::try_from(offset.checked_add(bytes)? - start).ok()?;
@@ -273,7 +290,8 @@ impl Medium for Backing {
 
     unsafe fn get(&self, mut offset: u64, mut dst: *mut u8, mut bytes: usize) -> Result<(), OsError> {
         while bytes > 0 {
-            // SAFETY: `dst` is valid for `bytes` writes, or the caller is inside a guard; a bad pointer is EFAULT.
+            // SAFETY: `dst` is valid for `bytes` writes, or the caller is inside a guard; a bad
+            // pointer is EFAULT.
             let buffer = unsafe { core::slice::from_raw_parts_mut(dst.cast::<core::mem::MaybeUninit<u8>>(), bytes) };
             let done = retry_on_intr(|| pread(self.fd(), &mut *buffer, offset).map(|(filled, _)| filled.len()))?;
             if done == 0 {
@@ -289,7 +307,8 @@ impl Medium for Backing {
 
     unsafe fn put(&self, mut offset: u64, mut src: *const u8, mut bytes: usize) -> Result<(), OsError> {
         while bytes > 0 {
-            // SAFETY: `src` is valid for `bytes` reads, or the caller is inside a guard; a bad pointer is EFAULT.
+            // SAFETY: `src` is valid for `bytes` reads, or the caller is inside a guard; a bad
+            // pointer is EFAULT.
             let buffer = unsafe { core::slice::from_raw_parts(src, bytes) };
             let done = retry_on_intr(|| pwrite(self.fd(), buffer, offset))?;
             if done == 0 {

@@ -221,7 +221,8 @@ fn small_files_have_several_windows_where_that_is_asked_for() {
     assert!(backing.span(1 << 33).is_none());
 }
 
-/// A filter of system calls (seccomp(2)) lets each fdatasync of a thread fail, so that it is seen who makes one.
+/// A filter of system calls (seccomp(2)) lets each fdatasync of a thread fail, so that it is seen
+/// who makes one.
 #[test]
 fn a_length_that_no_page_fault_makes_durable_is_made_durable_with_its_space() {
     #[repr(C)]
@@ -236,7 +237,8 @@ fn a_length_that_no_page_fault_makes_durable_is_made_durable_with_its_space() {
     };
     let judge = move || {
         let program = Program(4, &raw const filter);
-        // SAFETY: PR_SET_NO_NEW_PRIVS, and a filter that is valid for the call. Both concern this thread alone.
+        // SAFETY: PR_SET_NO_NEW_PRIVS, and a filter that is valid for the call. Both concern this
+        // thread alone.
         unsafe {
             sys::raw::check(sys::raw::syscall(157, [38, 1, 0, 0, 0, 0])).unwrap();
             sys::raw::check(sys::raw::syscall(317, [1, 0, &raw const program as usize, 0, 0, 0])).unwrap();

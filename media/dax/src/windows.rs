@@ -1,14 +1,15 @@
-//! The windows through which a backing file is mapped: fixed pieces of file offset that, once mapped, never move. They
-//! have 1 GiB each; those of the small files under `.cxlraid` have 32 MiB, so that a program with little address space
-//! (`ulimit -v`) can map them.
+//! The windows through which a backing file is mapped: fixed pieces of file offset that, once
+//! mapped, never move. They have 1 GiB each; those of the small files under `.cxlraid` have 32 MiB,
+//! so that a program with little address space (`ulimit -v`) can map them.
 //!
-//! A window may reach beyond the end of the file. Loads and stores there fault until the file grows; then they work
-//! without another system call. The table of windows has two levels. Window 0, the only one of most files, lies in the
-//! table itself, so a small file costs one mmap and no other memory.
+//! A window may reach beyond the end of the file. Loads and stores there fault until the file
+//! grows; then they work without another system call. The table of windows has two levels. Window
+//! 0, the only one of most files, lies in the table itself, so a small file costs one mmap and no
+//! other memory.
 //!
-//! Invariant: a window goes from unmapped to mapped (or to "cannot be mapped") once, by compare-and-exchange; whoever loses the race
-//! unmaps its own attempt. No window is unmapped before the table is dropped, so an address in a window is valid for
-//! that long.
+//! Invariant: a window goes from unmapped to mapped (or to "cannot be mapped") once, by
+//! compare-and-exchange; whoever loses the race unmaps its own attempt. No window is unmapped
+//! before the table is dropped, so an address in a window is valid for that long.
 
 use crate::allocated::Granules;
 use alloc::boxed::Box;
@@ -21,8 +22,8 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 pub(crate) const WINDOW_SHIFT: u32 = 30;
 /// The logarithm of the bytes of the windows of small files: 32 MiB.
 pub(crate) const SMALL_WINDOW_SHIFT: u32 = 25;
-/// The logarithm of how many windows a file has at most. Offsets behind the last of them (from 64 TiB on, with windows of
-/// 1 GiB) are in no window; they are reached by system calls.
+/// The logarithm of how many windows a file has at most. Offsets behind the last of them (from 64
+/// TiB on, with windows of 1 GiB) are in no window; they are reached by system calls.
 pub(crate) const WINDOWS_SHIFT: u32 = 16;
 
 const LEAF_SHIFT: u32 = 8;
@@ -32,7 +33,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// A run of known granules is not followed further than this: 16 MiB.
 const RUN_GRANULES_MAX: usize = 256;
 
-/// The address that stands for "mapping this window failed": never page aligned, so never a mapping.
+/// The address that stands for "mapping this window failed": never page aligned, so never a
+/// mapping.
 const CANNOT: *mut u8 = ptr::without_provenance_mut(1);
 
 /// One window of a file and what is known about its space.
@@ -59,8 +61,9 @@ pub(crate) struct Windows {
 #[cfg(feature = "small-windows")]
 static SHIFT: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(WINDOW_SHIFT);
 
-/// Sets the bytes of a window for files that are opened from now on: a power of two, at least a granule; None for the
-/// usual size. Small files then have several windows, which check/crash needs.
+/// Sets the bytes of a window for files that are opened from now on: a power of two, at least a
+/// granule; None for the usual size. Small files then have several windows, which check/crash
+/// needs.
 #[cfg(feature = "small-windows")]
 pub fn set_window_bytes(bytes: Option<u64>) {
     let shift = bytes.map_or(WINDOW_SHIFT, |bytes| bytes.trailing_zeros().max(crate::allocated::GRANULE_SHIFT));
@@ -70,11 +73,12 @@ pub fn set_window_bytes(bytes: Option<u64>) {
 /// How windows of a file are mapped.
 pub(crate) struct Mapping {
     pub(crate) writable: bool,
-    /// Whether stores must become durable by flushing processor caches alone, which MAP_SYNC provides.
+    /// Whether stores must become durable by flushing processor caches alone, which MAP_SYNC
+    /// provides.
     pub(crate) synchronous: bool,
-    /// Whether the kernel refused MAP_SYNC for this file although the member grants it (with the mount option dax=inode
-    /// a file may lack the DAX attribute). Then windows are ordinary mappings, and a system call must make stores
-    /// durable.
+    /// Whether the kernel refused MAP_SYNC for this file although the member grants it (with the
+    /// mount option dax=inode a file may lack the DAX attribute). Then windows are ordinary
+    /// mappings, and a system call must make stores durable.
     pub(crate) refused: AtomicBool,
 }
 
@@ -92,8 +96,8 @@ impl Window {
         NonNull::new(self.base.load(Ordering::Acquire)).filter(|base| base.as_ptr() != CANNOT)
     }
 
-    /// The address at which the window is mapped; the first use maps it. The window begins at `offset` in the file and
-    /// has `bytes`. None if it cannot be mapped.
+    /// The address at which the window is mapped; the first use maps it. The window begins at
+    /// `offset` in the file and has `bytes`. None if it cannot be mapped.
     #[inline]
     pub(crate) fn base(&self, offset: u64, bytes: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
         let base = self.base.load(Ordering::Acquire);
@@ -139,7 +143,8 @@ impl Window {
         self.granules().into_iter().chain(data)
     }
 
-    /// How many granules from `first` on are known to have space or data, as far as a few words tell.
+    /// How many granules from `first` on are known to have space or data, as far as a few words
+    /// tell.
     pub(crate) fn known_from(&self, first: usize) -> usize {
         let mut count = 0;
         while count < RUN_GRANULES_MAX {
@@ -193,7 +198,8 @@ impl Windows {
 
     /// Every window that was ever used.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Window> {
-        // SAFETY: null, or a leaked Box that is freed only when the table is dropped; so for the leaves below.
+        // SAFETY: null, or a leaked Box that is freed only when the table is dropped; so for the
+        // leaves below.
         let root = unsafe { self.root.load(Ordering::Acquire).as_ref() };
         let leaves = root.into_iter().flat_map(|root| &root.0);
         // SAFETY: null, or a leaked Box that is freed only when the table is dropped.
@@ -222,8 +228,8 @@ impl Drop for Windows {
     }
 }
 
-/// The value behind `place`. If there is none, it is made and installed; of several threads that do so at once, all but
-/// one drop theirs.
+/// The value behind `place`. If there is none, it is made and installed; of several threads that do
+/// so at once, all but one drop theirs.
 fn install<T>(place: &AtomicPtr<T>, make: impl FnOnce() -> T) -> &T {
     let mut found = place.load(Ordering::Acquire);
     if found.is_null() {
@@ -237,7 +243,8 @@ fn install<T>(place: &AtomicPtr<T>, make: impl FnOnce() -> T) -> &T {
             }
         };
     }
-    // SAFETY: not null, published by this function, freed by `discard` only when the table is dropped.
+    // SAFETY: not null, published by this function, freed by `discard` only when the table is
+    // dropped.
     unsafe { &*found }
 }
 
@@ -245,13 +252,15 @@ fn install<T>(place: &AtomicPtr<T>, make: impl FnOnce() -> T) -> &T {
 fn discard<T>(place: &AtomicPtr<T>) {
     let found = place.swap(ptr::null_mut(), Ordering::AcqRel);
     if !found.is_null() {
-        // SAFETY: published by `install`, so from Box::into_raw; the table is being dropped, nobody holds a reference.
+        // SAFETY: published by `install`, so from Box::into_raw; the table is being dropped, nobody
+        // holds a reference.
         drop(unsafe { Box::from_raw(found) });
     }
 }
 
-/// Maps one window. The kernel aligns a mapping for huge pages if the file system has them. If the address is not
-/// aligned, the window is mapped once more at the aligned address just below, which is free as a rule.
+/// Maps one window. The kernel aligns a mapping for huge pages if the file system has them. If the
+/// address is not aligned, the window is mapped once more at the aligned address just below, which
+/// is free as a rule.
 fn map_window(fd: BorrowedFd<'_>, offset: u64, bytes: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
     let wish = sys::place::wish(bytes as usize) as *mut u8;
     let first = map_at(wish, fd, offset, bytes, mapping)?;
@@ -283,8 +292,9 @@ fn map_at(hint: *mut u8, fd: BorrowedFd<'_>, offset: u64, bytes: u64, mapping: &
 
 fn unmap_window(base: *mut u8, bytes: u64) {
     if base > CANNOT {
-        // SAFETY: `base` is a window of `bytes` mapped by `map_at` that nobody uses: it was never published or its table is
-        // being dropped. Failure would leave the range mapped, which harms nobody.
+        // SAFETY: `base` is a window of `bytes` mapped by `map_at` that nobody uses: it was never
+        // published or its table is being dropped. Failure would leave the range mapped, which
+        // harms nobody.
         _ = unsafe { munmap(base.cast(), bytes as usize) };
     }
 }

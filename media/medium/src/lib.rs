@@ -1,8 +1,8 @@
 //! What a backing file on a member can do.
 //!
-//! The array sees members only through [`Medium`]; a medium does not know what a stripe is. The trait has two faces: the mapped
-//! one (load and store at [`Medium::span`]) and the byte-range one ([`Medium::get`], [`Medium::put`]) for media that no
-//! MMU can map.
+//! The array sees members only through [`Medium`]; a medium does not know what a stripe is. The
+//! trait has two faces: the mapped one (load and store at [`Medium::span`]) and the byte-range one
+//! ([`Medium::get`], [`Medium::put`]) for media that no MMU can map.
 #![cfg_attr(not(test), no_std)]
 
 use core::ptr::NonNull;
@@ -19,15 +19,17 @@ pub struct Span {
 
 /// One backing file on one member. All offsets and lengths are bytes of the backing file.
 ///
-/// Concurrency: all methods may be called from many threads; who may touch which bytes is the caller's affair (stripe locks).
+/// Concurrency: all methods may be called from many threads; who may touch which bytes is the
+/// caller's affair (stripe locks).
 pub trait Medium {
-    /// The mapped bytes from `offset` on, at least one, to the end of its window; None if this medium cannot be mapped or the
-    /// mapping failed. Touching bytes past the end of the backing file faults, so the caller is inside a
-    /// `persist::fault::guard`. The span stays mapped as long as the medium lives.
+    /// The mapped bytes from `offset` on, at least one, to the end of its window; None if this
+    /// medium cannot be mapped or the mapping failed. Touching bytes past the end of the backing
+    /// file faults, so the caller is inside a `persist::fault::guard`. The span stays mapped as
+    /// long as the medium lives.
     fn span(&self, offset: u64) -> Option<Span>;
 
-    /// The mapped bytes from `offset` on, for a caller that stores to them and does not load from them. [`Self::span`] may
-    /// withhold holes, because a load from a hole would take space.
+    /// The mapped bytes from `offset` on, for a caller that stores to them and does not load from
+    /// them. [`Self::span`] may withhold holes, because a load from a hole would take space.
     #[inline]
     fn span_to_store(&self, offset: u64) -> Option<Span> {
         self.span(offset)
@@ -45,8 +47,9 @@ pub trait Medium {
     /// `src` is valid for `bytes` reads or the caller is inside a guard.
     unsafe fn put(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError>;
 
-    /// Makes sure that the backing file reaches `offset + bytes` and has space for all of that range, so that stores there cannot run
-    /// out of space. Nothing but holes changes. `NOSPC` and `DQUOT` leave the file as it was or longer, with zeros.
+    /// Makes sure that the backing file reaches `offset + bytes` and has space for all of that
+    /// range, so that stores there cannot run out of space. Nothing but holes changes. `NOSPC` and
+    /// `DQUOT` leave the file as it was or longer, with zeros.
     fn allocate(&self, offset: u64, bytes: u64) -> Result<(), OsError>;
 
     /// Cuts or extends (with zeros) the backing file.
@@ -55,7 +58,8 @@ pub trait Medium {
     /// Turns a range into a hole of zeros without changing the length.
     fn punch(&self, offset: u64, bytes: u64) -> Result<(), OsError>;
 
-    /// Makes what was stored in the range durable, as far as this medium's persistence domain needs anything for that.
+    /// Makes what was stored in the range durable, as far as this medium's persistence domain needs
+    /// anything for that.
     fn persist(&self, offset: u64, bytes: u64) -> Result<(), OsError>;
 
     /// Whether `address` lies in this medium's mappings: how a fault is traced to a member.

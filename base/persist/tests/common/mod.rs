@@ -1,4 +1,5 @@
-//! What the kernel tests share: guarded buffers, the variants of the kernels, arithmetic byte by byte.
+//! What the kernel tests share: guarded buffers, the variants of the kernels, arithmetic byte by
+//! byte.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use cxlraid_persist::{Flush, Isa, Kernels};
@@ -41,7 +42,8 @@ impl Buffer {
     }
 }
 
-/// Every instruction set this processor has, with and without write-back, with every way of storing.
+/// Every instruction set this processor has, with and without write-back, with every way of
+/// storing.
 pub(crate) fn variants() -> Vec<Kernels> {
     let mut out = Vec::new();
     for isa in Isa::ALL {

@@ -1,7 +1,9 @@
-//! System calls of the recorded engine: the filter that makes them trap, and what they mean for the members.
+//! System calls of the recorded engine: the filter that makes them trap, and what they mean for the
+//! members.
 //!
-//! Members are made to look as on a DAX file system: `fstatfs` says ext4, and a mapping may be synchronous. So the engine finds out by its
-//! own code that it has to flush. Its mappings of members become read-only; what it stores goes to a second mapping.
+//! Members are made to look as on a DAX file system: `fstatfs` says ext4, and a mapping may be
+//! synchronous. So the engine finds out by its own code that it has to flush. Its mappings of
+//! members become read-only; what it stores goes to a second mapping.
 
 use super::{Recorder, Region, raw};
 use crate::log::Event;
@@ -68,7 +70,8 @@ const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> Statement {
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Loads a word of seccomp_data: the number at 0, the instruction pointer at 8, arguments of 8 bytes from 16 on; low half first.
+/// Loads a word of seccomp_data: the number at 0, the instruction pointer at 8, arguments of 8
+/// bytes from 16 on; low half first.
 const fn load(at: u32) -> Statement {
     statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
 }
@@ -150,7 +153,8 @@ const fn without_sync(flags: usize) -> usize {
     }
 }
 
-/// Does a call for the engine and notes what it did to the members. Returns what the kernel returned.
+/// Does a call for the engine and notes what it did to the members. Returns what the kernel
+/// returned.
 pub(super) fn serve(recorder: &mut Recorder, number: libc::c_long, mut arguments: [usize; 6], stack: usize) -> isize {
     if number == libc::SYS_mmap {
         return map(recorder, arguments);

@@ -1,8 +1,11 @@
-//! Recording a run of the unmodified engine: every store to a member, every flush and fence, every system call that changes a member.
+//! Recording a run of the unmodified engine: every store to a member, every flush and fence, every
+//! system call that changes a member.
 //!
-//! Nothing in the engine knows of it. The recorder makes members' mappings read-only, so that stores fault (`store`); puts breakpoints on
-//! all flushes and fences of the program (`sites`); and has the kernel stop system calls (`calls`). All three end in handlers of this
-//! process, which do what the engine wanted and write it down. Threads take turns (`turns`), so a run is the same each time.
+//! Nothing in the engine knows of it. The recorder makes members' mappings read-only, so that
+//! stores fault (`store`); puts breakpoints on all flushes and fences of the program (`sites`); and
+//! has the kernel stop system calls (`calls`). All three end in handlers of this process, which do
+//! what the engine wanted and write it down. Threads take turns (`turns`), so a run is the same
+//! each time.
 //!
 //! A process that records is forked for it and ends with it: none of this can be taken back.
 
@@ -51,7 +54,8 @@ struct Recorder {
     rng: Rng,
     recording: bool,
     has_later_windows: bool,
-    /// Stands for /sys/bus/nd/devices: says that caches are flushed at power loss, or that they are not.
+    /// Stands for /sys/bus/nd/devices: says that caches are flushed at power loss, or that they are
+    /// not.
     platform: Vec<u8>,
     /// Why the record cannot be believed.
     failure: Option<String>,
@@ -96,7 +100,8 @@ pub(crate) fn begin(home: &Path, member_count: usize, platform: Platform, seed: 
     calls::filter()
 }
 
-/// Makes members look to this process as on a DAX file system with ADR, as they did to the one that was recorded.
+/// Makes members look to this process as on a DAX file system with ADR, as they did to the one that
+/// was recorded.
 pub(crate) fn disguise() -> Result<(), String> {
     traps::install_disguise()?;
     calls::disguise_filter()
@@ -106,7 +111,8 @@ fn lock() -> MutexGuard<'static, Option<Recorder>> {
     RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the members hold now is the start; from here on everything is recorded. `threads` of them will run.
+/// What the members hold now is the start; from here on everything is recorded. `threads` of them
+/// will run.
 pub(crate) fn start(threads: usize) -> Result<(), String> {
     let (result, stride) = traps::uninterrupted(|recorder| {
         let result = recorder.start();
@@ -247,7 +253,8 @@ impl Recorder {
     /// Another path for one the engine asks about the platform by.
     fn redirected(&self, path: usize) -> Option<usize> {
         const PLATFORM: &[u8] = b"/sys/bus/nd/devices\0";
-        // SAFETY: the engine's path, which the kernel is about to read, ends with a zero byte at the latest where it differs.
+        // SAFETY: the engine's path, which the kernel is about to read, ends with a zero byte at
+        // the latest where it differs.
         let same = PLATFORM.iter().enumerate().all(|(at, &byte)| unsafe { *(path as *const u8).add(at) } == byte);
         if same { Some(self.platform.as_ptr() as usize) } else { None }
     }

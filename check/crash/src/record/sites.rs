@@ -1,5 +1,5 @@
-//! The places where this program flushes and fences. They are found by decoding all of the program's own text. In the
-//! process that is recorded a breakpoint takes the place of each.
+//! The places where this program flushes and fences. They are found by decoding all of the
+//! program's own text. In the process that is recorded a breakpoint takes the place of each.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 use std::collections::HashMap;
@@ -38,7 +38,8 @@ pub(crate) fn sites() -> Result<&'static Sites, String> {
 
 fn find() -> Result<Sites, String> {
     let (start, end) = text()?;
-    // SAFETY: the kernel says that the text is mapped for reading, and nobody unmaps a program's text.
+    // SAFETY: the kernel says that the text is mapped for reading, and nobody unmaps a program's
+    // text.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, end - start) };
     let mut decoder = Decoder::with_ip(64, bytes, start as u64, DecoderOptions::NONE);
     let mut sites = HashMap::new();
@@ -49,9 +50,10 @@ fn find() -> Result<Sites, String> {
             sites.insert(instruction.ip() as usize, instruction);
         }
     }
-    // If data lies among the instructions, decoding may take the wrong byte for the start of an instruction, and a
-    // fence would be overlooked. So every place with the bytes of sfence must be a site. The constant is the complement
-    // of these bytes, so that the bytes themselves are not in this function's text.
+    // If data lies among the instructions, decoding may take the wrong byte for the start of an
+    // instruction, and a fence would be overlooked. So every place with the bytes of sfence must be
+    // a site. The constant is the complement of these bytes, so that the bytes themselves are not
+    // in this function's text.
     let sought = std::hint::black_box([0xf0u8, 0x51, 0x07]);
     for (at, window) in bytes.windows(3).enumerate() {
         if window.iter().zip(sought).all(|(&byte, sought)| byte == !sought) && !sites.contains_key(&(start + at)) {

@@ -55,7 +55,8 @@ impl Stacks {
         }
     }
 
-    /// All of them, as addresses: source lines are looked up where they are wanted, which takes longer than a run.
+    /// All of them, as addresses: source lines are looked up where they are wanted, which takes
+    /// longer than a run.
     pub(crate) fn take(&mut self) -> Vec<Vec<usize>> {
         std::mem::take(&mut self.all)
     }

@@ -1,7 +1,9 @@
-//! One store instruction, done for the processor: where it goes, what it stores, and how the registers are afterwards.
+//! One store instruction, done for the processor: where it goes, what it stores, and how the
+//! registers are afterwards.
 //!
-//! The pages of members are read-only to the recorded engine, so each of its stores faults. It is decoded here, its bytes go to another
-//! mapping of the same file, and the engine goes on behind it.
+//! The pages of members are read-only to the recorded engine, so each of its stores faults. It is
+//! decoded here, its bytes go to another mapping of the same file, and the engine goes on behind
+//! it.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
@@ -89,7 +91,8 @@ impl Registers<'_> {
             return None;
         }
         let number = register.number();
-        // In the order of the lowest bytes: xmm, what ymm adds, what zmm adds; zmm16 and higher lie in one piece.
+        // In the order of the lowest bytes: xmm, what ymm adds, what zmm adds; zmm16 and higher lie
+        // in one piece.
         let pieces = if number < 16 {
             vec![self.part(0, 160 + number * 16, 16), self.part(2, 576 + number * 16, 16), self.component(6, number * 32, 32)]
         } else {
@@ -100,10 +103,11 @@ impl Registers<'_> {
         Some(value)
     }
 
-    /// Bytes of a part of the xsave area (Intel SDM volume 1, 13.4: standard format); zeros if it was not stored.
+    /// Bytes of a part of the xsave area (Intel SDM volume 1, 13.4: standard format); zeros if it
+    /// was not stored.
     fn part(&self, component: u32, at: usize, bytes: usize) -> Vec<u8> {
-        // SAFETY: the kernel's xsave area: 512 bytes of fxsave, a header whose first word says which further parts were stored, and
-        // those. The caller knows where they lie.
+        // SAFETY: the kernel's xsave area: 512 bytes of fxsave, a header whose first word says
+        // which further parts were stored, and those. The caller knows where they lie.
         unsafe {
             let stored = self.extended.add(XSAVE_BITS).cast::<u64>().read_unaligned();
             if component >= 2 && stored >> component & 1 == 0 {
@@ -126,7 +130,8 @@ impl Registers<'_> {
     }
 }
 
-/// Decodes the store that a thread is about to execute; `text` is its code. None if it is none of those the engine is known to use.
+/// Decodes the store that a thread is about to execute; `text` is its code. None if it is none of
+/// those the engine is known to use.
 pub(crate) fn decode(registers: &Registers<'_>, text: &[u8]) -> Option<Store> {
     let at = registers.general(Register::RIP)?;
     let instruction = Decoder::with_ip(64, text, at, DecoderOptions::NONE).decode();
@@ -210,7 +215,8 @@ fn string_store(registers: &Registers<'_>, instruction: &Instruction) -> Option<
 }
 
 impl Store {
-    /// Puts the bytes to `to`, another mapping of the same place, and moves the thread behind its instruction.
+    /// Puts the bytes to `to`, another mapping of the same place, and moves the thread behind its
+    /// instruction.
     ///
     /// # Safety
     /// `to` is mapped for as many bytes as are stored.

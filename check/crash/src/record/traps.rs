@@ -41,7 +41,8 @@ pub(super) fn install_disguise() -> Result<(), String> {
 /// Sets a signal's handler and returns what it was before.
 fn set_handler(signal: c_int, handler: Handler) -> Result<libc::sigaction, String> {
     let mut previous = MaybeUninit::uninit();
-    // SAFETY: a zeroed sigaction is a valid one; the handlers have the signature that SA_SIGINFO asks for; the kernel fills `previous`.
+    // SAFETY: a zeroed sigaction is a valid one; the handlers have the signature that SA_SIGINFO
+    // asks for; the kernel fills `previous`.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;
@@ -154,7 +155,8 @@ unsafe extern "C" fn on_call(_signal: c_int, _info: *mut libc::siginfo_t, contex
     registers.general[libc::REG_RAX as usize] = result as libc::greg_t;
 }
 
-/// A thread that would sleep until another one has done something lets that one run and looks again.
+/// A thread that would sleep until another one has done something lets that one run and looks
+/// again.
 fn wait_or_wake(number: libc::c_long, arguments: [usize; 6]) -> isize {
     const FUTEX_WAIT: usize = 0;
     let waits = number == libc::SYS_sched_yield || arguments[1] & 0x7f == FUTEX_WAIT;
@@ -166,7 +168,8 @@ fn wait_or_wake(number: libc::c_long, arguments: [usize; 6]) -> isize {
 }
 
 impl Recorder {
-    /// Does a store that faulted at `address`; false if it is none to a member, or there is no file behind it.
+    /// Does a store that faulted at `address`; false if it is none to a member, or there is no file
+    /// behind it.
     fn store(&mut self, address: usize, registers: &mut Registers<'_>) -> bool {
         let Some(region) = self.region(address) else { return false };
         let (start, alias, object, at) = (region.start, region.alias, region.object, region.at);

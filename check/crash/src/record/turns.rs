@@ -1,7 +1,9 @@
-//! Which of several recorded threads runs: one at a time, changing only where one traps, by numbers from a seed.
+//! Which of several recorded threads runs: one at a time, changing only where one traps, by numbers
+//! from a seed.
 //!
-//! So a run with two writers is the same each time, and threads meet at every place where what one has done can be seen by the other or by
-//! a crash. A thread that would sleep for a lock gives its turn away instead and looks again.
+//! So a run with two writers is the same each time, and threads meet at every place where what one
+//! has done can be seen by the other or by a crash. A thread that would sleep for a lock gives its
+//! turn away instead and looks again.
 
 use super::raw;
 use oracle::Rng;
@@ -29,7 +31,8 @@ const ID_OF_MAIN: u32 = 1 << 20;
 /// How far apart their numbers are: the engine spreads threads over lanes by them.
 static STRIDE: AtomicU32 = AtomicU32::new(1);
 
-/// The calling thread's number as the engine sees it: the kernel's would be another one in each run, and the run with it.
+/// The calling thread's number as the engine sees it: the kernel's would be another one in each
+/// run, and the run with it.
 pub(super) fn my_id() -> u32 {
     ME.get().map_or(ID_OF_MAIN, |me| ID_OF_MAIN + (u32::from(me) + 1) * STRIDE.load(Ordering::Relaxed))
 }

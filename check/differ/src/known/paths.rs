@@ -8,7 +8,8 @@ use crate::{
 use Argument::{Bytes, Memory, Number, Path};
 
 pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
-    // Names that are `.` or `..` are refused before all else, also with flags that a file system lacks.
+    // Names that are `.` or `..` are refused before all else, also with flags that a file system
+    // lacks.
     || {
         let rename = |from: &str, to: &str, flags: i64| {
             call("renameat2", vec![Number(-100), path(from), Number(-100), path(to), Number(flags)])
@@ -32,7 +33,8 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
         };
         vec![call("chdir", vec![path("/")]), open("@/d0", 0o100), open("@/f0", 0), open("@/../data/s0", 0), open("@/s4", 0)]
     },
-    // A link from the host's path that a symlink leads into the array, and from the working directory on the host.
+    // A link from the host's path that a symlink leads into the array, and from the working
+    // directory on the host.
     || {
         vec![
             link((5, "%/hs"), (5, "s0"), 0x1400),
@@ -123,7 +125,8 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
             call("renameat2", vec![Number(-100), path("@//f2"), Number(5), nowhere, Number(0)]),
         ]
     },
-    // A name with slashes behind it is not followed by calls that make, take away or rename it, also if the host has it and it leads into the array.
+    // A name with slashes behind it is not followed by calls that make, take away or rename it,
+    // also if the host has it and it leads into the array.
     || {
         let names = |calls: &mut Vec<Step>| {
             calls.extend(["mkdir", "mkdirat"].map(|name| {
@@ -153,7 +156,8 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
         names(&mut steps);
         steps
     },
-    // A symlink of the array leads out of it, and from there another leads back in, through a file: both names are looked at as on one file system.
+    // A symlink of the array leads out of it, and from there another leads back in, through a file:
+    // both names are looked at as on one file system.
     || {
         let ways = ["d1/out/z", "d1/out/..", "d1/out/../d0/../f1/..", "d1/out"];
         let mut steps = vec![call("symlink", vec![path("%/hs/x"), path("d1/out")])];
@@ -170,7 +174,8 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
         }
         steps
     },
-    // By what /proc says of what is open: a directory gets no other name, but the new name is looked at first; a file without a name is no directory.
+    // By what /proc says of what is open: a directory gets no other name, but the new name is
+    // looked at first; a file without a name is no directory.
     || {
         vec![
             link((-100, "%/hk"), (-100, "d0/nothing/x"), 0x400),
@@ -187,7 +192,8 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
             call("open", vec![path("%/hs"), Number(0o10_000_000), Number(0)]),
         ]
     },
-    // What is to be made is in the way of a symlink by that name, wherever the symlink leads and whatever the path may not do.
+    // What is to be made is in the way of a symlink by that name, wherever the symlink leads and
+    // whatever the path may not do.
     || {
         let make = |text: &str, resolve: u64| {
             let how = [0o300_u64, 0, resolve].iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -207,7 +213,8 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
     },
     // A new name for what is not open, over one that is there.
     || vec![link((19, ""), (-100, "d0/up"), 0x1000), link((19, ""), (-100, "new"), 0x1000)],
-    // A new name for what is open, found by what /proc says of the program, where a symlink leads the name out of the array: the name is looked at first.
+    // A new name for what is open, found by what /proc says of the program, where a symlink leads
+    // the name out of the array: the name is looked at first.
     || {
         let goals = ["@/s4/..", "@/s4/../x", "@/s4/x", "@/s4", "s5/e/..", "d0/../s4/x"];
         let links = |from| goals.map(|goal| link((-100, from), (-100, goal), 0x400));
@@ -219,7 +226,8 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
         let steps: Vec<Step> = links("%/hf").into_iter().chain(links("%/hk")).chain(opened).collect();
         [steps.clone(), made_by(Child::Vfork, steps)].concat()
     },
-    // The program has openat2(2) look in the kernel's caches only, across the array's border and elsewhere.
+    // The program has openat2(2) look in the kernel's caches only, across the array's border and
+    // elsewhere.
     || {
         let open = |text: &str, resolve: u64| {
             let how = [0_u64, 0, resolve].iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -227,7 +235,8 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
         };
         vec![open("@//d0", 0x21), open("@/nothing", 0x21), open("d0", 0x20)]
     },
-    // A name that is to be made, with a slash behind it, is refused before a symlink there is (RESOLVE_NO_SYMLINKS).
+    // A name that is to be made, with a slash behind it, is refused before a symlink there is
+    // (RESOLVE_NO_SYMLINKS).
     || {
         let make = |text: &str| {
             let how = [0o101_u64, 0o777, 4].iter().flat_map(|word| word.to_ne_bytes()).collect();

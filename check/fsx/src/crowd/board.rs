@@ -1,7 +1,9 @@
-//! What the processes of a crowd know together: which stamps each region may bear, which records were written, how far they are.
+//! What the processes of a crowd know together: which stamps each region may bear, which records
+//! were written, how far they are.
 //!
-//! A file outside the array, mapped by all. A writer announces a stamp before it writes and commits it afterwards; a reader that loads
-//! the commits before reading and the announcements after knows which stamps it may meet.
+//! A file outside the array, mapped by all. A writer announces a stamp before it writes and commits
+//! it afterwards; a reader that loads the commits before reading and the announcements after knows
+//! which stamps it may meet.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -32,7 +34,8 @@ pub(super) struct Board {
     /// The longest operation, in microseconds.
     pub(super) longest: AtomicU64,
     pub(super) regions: [Progress; REGION_COUNT],
-    /// Odd while the region may hold a mixture, since its writer was killed or is about to be; another number each time.
+    /// Odd while the region may hold a mixture, since its writer was killed or is about to be;
+    /// another number each time.
     torn: [AtomicU64; REGION_COUNT],
     /// Records in the file that all append to.
     pub(super) appended: [Progress; WRITER_COUNT],

@@ -1,8 +1,9 @@
 //! Many threads and processes on the same files.
 //!
-//! One file is made of regions, each written whole by one thread and read by all; all append records to another, and write records
-//! through one shared descriptor to a third. What may be read follows from a board of announced and committed stamps. A leader starts
-//! the workers, by exec and by fork alone, kills some at any instruction, and starts others in their place.
+//! One file is made of regions, each written whole by one thread and read by all; all append
+//! records to another, and write records through one shared descriptor to a third. What may be read
+//! follows from a board of announced and committed stamps. A leader starts the workers, by exec and
+//! by fork alone, kills some at any instruction, and starts others in their place.
 
 mod board;
 mod stamps;
@@ -53,7 +54,8 @@ struct Orders {
     kill: bool,
     /// If not 0, it ends after so many kills.
     kills: u64,
-    /// A member is cut halfway: no holes, no change of the regions' end, which would make the lost bytes zeros unnoticed.
+    /// A member is cut halfway: no holes, no change of the regions' end, which would make the lost
+    /// bytes zeros unnoticed.
     steady: bool,
     /// Of a worker.
     index: usize,
@@ -214,8 +216,9 @@ impl Leader {
         if self.board.failed.load(Ordering::Relaxed) != 0 { Err("a worker failed".to_owned()) } else { Ok(()) }
     }
 
-    /// Whether a member is about to lose its memory. Who dies in the middle of a write just before that leaves stripes whose parity nobody can
-    /// mend any more: the write hole, which only a journal closes.
+    /// Whether a member is about to lose its memory. Who dies in the middle of a write just before
+    /// that leaves stripes whose parity nobody can mend any more: the write hole, which only a
+    /// journal closes.
     fn is_before_the_cut(&self) -> bool {
         let board = self.board;
         let half = self.orders.operations / 2;
@@ -247,7 +250,8 @@ impl Leader {
         let regions = threads.flat_map(|thread| (thread..REGION_COUNT).step_by(self.orders.thread_total()));
         let torn: Vec<usize> = regions.filter(|&region| self.board.tear(region)).collect();
         if self.is_before_the_cut() {
-            // Whoever cuts looks at the operations first and then at this, we the other way round: one of us sees the other.
+            // Whoever cuts looks at the operations first and then at this, we the other way round:
+            // one of us sees the other.
             torn.iter().for_each(|&region| self.board.mend(region));
             return Ok(());
         }
@@ -256,7 +260,8 @@ impl Leader {
         self.start(index, incarnation + 1)
     }
 
-    /// By turns a new program and a mere fork of this one. Who uses the mount is a new program always.
+    /// By turns a new program and a mere fork of this one. Who uses the mount is a new program
+    /// always.
     fn start(&mut self, index: usize, incarnation: usize) -> Result<(), String> {
         let mounted = self.orders.mounted.clone();
         let at_mount = mounted.clone().filter(|_| !index.is_multiple_of(2));
@@ -377,7 +382,8 @@ fn open_door(ground: &Ground) -> Result<Door, String> {
     Door::open(serve, &mounted)
 }
 
-/// Until the crowd is done: looks at the redundancy meanwhile, and takes a member's memory away halfway.
+/// Until the crowd is done: looks at the redundancy meanwhile, and takes a member's memory away
+/// halfway.
 fn watch(ground: &Ground, board: &Board, orders: &Orders, begun: Instant, limit: Duration) -> Result<(), String> {
     let mut cut = ground.case.scenario == Scenario::Cut;
     let mut kills_seen = 0;

@@ -1,4 +1,5 @@
-//! What regions and records look like, so that a reader knows from the bytes alone who wrote them and whether they are whole.
+//! What regions and records look like, so that a reader knows from the bytes alone who wrote them
+//! and whether they are whole.
 
 use super::board::{Board, REGION_COUNT};
 use oracle::Rng;
@@ -50,7 +51,8 @@ impl Regions {
         bytes
     }
 
-    /// Whether `got`, read after `committed` was loaded and before `announced` was, may be in the region.
+    /// Whether `got`, read after `committed` was loaded and before `announced` was, may be in the
+    /// region.
     pub(super) fn check(&self, region: usize, got: &[u8], committed: u64, announced: u64, torn: bool) -> Result<(), String> {
         let candidates: Vec<Vec<u8>> = (committed..=announced).map(|stamp| self.pattern(region, stamp)).collect();
         let fits = if torn {
@@ -106,7 +108,8 @@ pub(super) fn record(writer: usize, number: u64, bytes: usize) -> Vec<u8> {
     record
 }
 
-/// Counts the records of each writer in `log`; they must be whole, without gaps between them, and in order for each writer.
+/// Counts the records of each writer in `log`; they must be whole, without gaps between them, and
+/// in order for each writer.
 pub(super) fn parse(log: &[u8]) -> Result<Vec<u64>, String> {
     let mut counts = vec![0; super::board::WRITER_COUNT];
     let mut at = 0;

@@ -1,4 +1,5 @@
-//! A thread of a crowd: writes its own regions whole, reads anybody's, appends records, and keeps a file of its own.
+//! A thread of a crowd: writes its own regions whole, reads anybody's, appends records, and keeps a
+//! file of its own.
 
 use super::board::{Board, Progress, REGION_COUNT};
 use super::stamps::{self, Regions, is_hole, record};
@@ -77,7 +78,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The member loses its memory from the half on, once what the killed have left is whole; the last quarter is done without it, or finds out.
+    /// The member loses its memory from the half on, once what the killed have left is whole; the
+    /// last quarter is done without it, or finds out.
     fn wait_for_the_cut(&self) {
         let due = || self.orders.steady && self.board.operations.load(Ordering::Relaxed) >= self.orders.operations / 4 * 3;
         while due() && self.board.cut.load(Ordering::Acquire) == 0 && !self.board.is_over() {
@@ -85,7 +87,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What a killed predecessor left is made whole, and nothing of it lies behind the end of the own file.
+    /// What a killed predecessor left is made whole, and nothing of it lies behind the end of the
+    /// own file.
     fn take_over(&mut self) -> Result<(), String> {
         for region in self.own_regions().filter(|&region| self.board.is_torn(region)) {
             let stamp = self.board.regions[region].announce();
@@ -105,7 +108,8 @@ impl<'a> Worker<'a> {
             160..170 if self.orders.is_mounted() => self.append_record(),
             160..170 => self.write_shared_record(),
             170..184 => self.use_own_file(),
-            // A mapping of lost memory has no other member to turn to, and one of the mount's shows late what others write.
+            // A mapping of lost memory has no other member to turn to, and one of the mount's shows
+            // late what others write.
             184..188 if !self.orders.steady && !self.orders.is_mounted() => self.map_region(),
             188..192 => self.reopen(),
             192..194 => done("fsync", call::fsync(self.file), 0),

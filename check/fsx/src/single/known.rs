@@ -1,4 +1,5 @@
-//! Sequences of operations that once gave something else than on a plain directory. They come before the random ones.
+//! Sequences of operations that once gave something else than on a plain directory. They come
+//! before the random ones.
 
 use super::Run;
 use super::world::{Data, Operation};

@@ -1,6 +1,8 @@
-//! Mappings that are held while everything else goes on: stores and loads through them, msync, forked children, the end of the file.
+//! Mappings that are held while everything else goes on: stores and loads through them, msync,
+//! forked children, the end of the file.
 //!
-//! A mapping that can be stored to shows what the file holds, whatever changes it, for as long as it lasts; so loads are compared with the model of the file.
+//! A mapping that can be stored to shows what the file holds, whatever changes it, for as long as
+//! it lasts; so loads are compared with the model of the file.
 
 use super::Run;
 use super::plan::any_fd;

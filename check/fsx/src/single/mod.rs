@@ -1,7 +1,8 @@
 //! One process on several files through many descriptors and names, against an exact model.
 //!
-//! Every operation is done on the model and by calls of the C library, and the answers are compared at once. A seed and a number of
-//! operations repeat a run exactly; the first difference ends it, with the last operations printed.
+//! Every operation is done on the model and by calls of the C library, and the answers are compared
+//! at once. A seed and a number of operations repeat a run exactly; the first difference ends it,
+//! with the last operations printed.
 
 mod known;
 mod maps;

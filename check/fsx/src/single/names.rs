@@ -1,4 +1,5 @@
-//! Changes of names and descriptors: open, close, dup, rename, link, unlink; and the loss of a member.
+//! Changes of names and descriptors: open, close, dup, rename, link, unlink; and the loss of a
+//! member.
 
 use super::world::{Description, NAME_COUNT};
 use super::{Run, plan};
@@ -211,7 +212,8 @@ impl Run {
     pub(super) fn cut_member(&mut self, member: &Path) -> Result<(), String> {
         self.orders.coherent_maps = false;
         self.sync_maps()?;
-        // Only a file whose first byte is on the member tells reliably, and not one whose mappings show a shared copy.
+        // Only a file whose first byte is on the member tells reliably, and not one whose mappings
+        // show a shared copy.
         let tells = |file: usize| self.world.files[file].contents.size() > 0 && !self.world.mapped.contains(&file);
         let Some(name) = (0..NAME_COUNT).find(|&name| self.world.names[name].is_some_and(tells)) else {
             self.note("no file to cut");
@@ -228,8 +230,8 @@ impl Run {
             .map_err(|error| format!("{}: {error}", backing.display()))?;
         let mut byte = [0];
         let count = call::pread(descriptor, &mut byte, 0);
-        // Copies take turns to be read, and all are stored to: from here on the member is out. Found out later, its loss would take along what
-        // mappings store to it meanwhile.
+        // Copies take turns to be read, and all are stored to: from here on the member is out.
+        // Found out later, its loss would take along what mappings store to it meanwhile.
         let written = call::pwrite(descriptor, &byte, 0);
         call::close(descriptor).map_err(|errno| format!("close: errno {errno}"))?;
         let file = self.world.names[name].unwrap_or_default();
@@ -245,7 +247,8 @@ impl Run {
         for name in 0..NAME_COUNT {
             let Some(file) = self.world.names[name] else { continue };
             if self.world.files[file].contents.size() > 1 << 32 {
-                // Extents past 4 GiB are compared with members out too, but what lies between them is never read.
+                // Extents past 4 GiB are compared with members out too, but what lies between them
+                // is never read.
                 self.note(format!("file{name} reaches past 4 GiB"));
             }
         }

@@ -1,4 +1,5 @@
-//! Which operation comes next: from a generator of random numbers and the state, so that a seed and a count repeat a run.
+//! Which operation comes next: from a generator of random numbers and the state, so that a seed and
+//! a count repeat a run.
 
 use super::world::{Data, Operation, World};
 use crate::call::{Fd, Vectored};
@@ -149,7 +150,8 @@ impl Plan<'_> {
         Operation::CopyRange { from, from_at, to, to_at, bytes: self.bytes() }
     }
 
-    /// Within one file the ranges are kept apart: what happens otherwise depends on how much the kernel moves at a time.
+    /// Within one file the ranges are kept apart: what happens otherwise depends on how much the
+    /// kernel moves at a time.
     fn sendfile(&mut self, from: Fd) -> Operation {
         let to = any_fd(self.rng, self.world).unwrap_or(from);
         let at = if self.rng.one_in(3) { None } else { Some(self.offset(from)) };

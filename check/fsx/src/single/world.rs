@@ -1,4 +1,5 @@
-//! What the process of the single mode knows: files, names, descriptions and descriptors, and what each operation must give.
+//! What the process of the single mode knows: files, names, descriptions and descriptors, and what
+//! each operation must give.
 
 use crate::call::{Answer, Fd, Vectored};
 use crate::model::Contents;
@@ -193,7 +194,8 @@ impl World {
         Outcome::Answer(Ok(target))
     }
 
-    /// Whether SEEK_DATA or SEEK_HOLE may give `got`; takes it over if so. A hole may be called data, but data never a hole.
+    /// Whether SEEK_DATA or SEEK_HOLE may give `got`; takes it over if so. A hole may be called
+    /// data, but data never a hole.
     pub(crate) fn accept_seek(&mut self, fd: Fd, offset: i64, whence: i32, got: &Answer) -> bool {
         let contents = &self.file_of(fd).contents;
         let (offset, size) = (offset as u64, contents.size());

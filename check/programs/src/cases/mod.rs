@@ -1,5 +1,5 @@
-//! The table of cases. A case is a script beside this file; its argument is `first`, on an empty directory, and then `again`, on what the
-//! first run left (on an array: with a member missing).
+//! The table of cases. A case is a script beside this file; its argument is `first`, on an empty
+//! directory, and then `again`, on what the first run left (on an array: with a member missing).
 
 use crate::array::Shape;
 
@@ -16,11 +16,14 @@ pub(crate) struct Case {
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// Roughly how long one run takes, in tenths of a second: long ones begin first.
     pub(crate) weight: u32,
-    /// Parts of the paths of files whose content holds times or the like, so that no two runs give the same.
+    /// Parts of the paths of files whose content holds times or the like, so that no two runs give
+    /// the same.
     pub(crate) varies: &'static [&'static str],
-    /// Calls whose number may differ from the plain run's, because it differs between plain runs too or for the reason given.
+    /// Calls whose number may differ from the plain run's, because it differs between plain runs
+    /// too or for the reason given.
     pub(crate) uncounted: &'static [(&'static str, &'static str)],
-    /// Parts of the paths of files that the program reads and writes, or not, by what the clock says. Calls on these files are not counted.
+    /// Parts of the paths of files that the program reads and writes, or not, by what the clock
+    /// says. Calls on these files are not counted.
     pub(crate) by_the_clock: &'static [&'static str],
     /// The arrays it runs on.
     pub(crate) shapes: &'static [Shape],
@@ -28,7 +31,8 @@ pub(crate) struct Case {
     pub(crate) watchable: bool,
     /// Whether it can run under strace.
     pub(crate) traceable: bool,
-    /// Whether it is left out, and shown as not run, where a program that it needs is not installed.
+    /// Whether it is left out, and shown as not run, where a program that it needs is not
+    /// installed.
     pub(crate) optional: bool,
 }
 
@@ -60,11 +64,13 @@ const fn runtime(name: &'static str, variables: &'static [(&'static str, &'stati
 }
 
 const TIMING: &str = "depends on timing";
-/// From another file system the kernel refuses copy_file_range (EXDEV) and programs read and write; into an array it works.
-/// Where the holes of a file of the host are shows only once it was written back.
+/// From another file system the kernel refuses copy_file_range (EXDEV) and programs read and write;
+/// into an array it works. Where the holes of a file of the host are shows only once it was written
+/// back.
 const COPYING: &[(&str, &str)] =
     &[("read", "copy_file_range"), ("write", "copy_file_range"), ("ftruncate", "holes"), ("fallocate", "holes")];
-/// The same, of a program that has a thread with descriptors of its own, whose calls another task makes.
+/// The same, of a program that has a thread with descriptors of its own, whose calls another task
+/// makes.
 const COPYING_APART: &[(&str, &str)] = &[
     ("read", "copy_file_range"),
     ("write", "copy_file_range"),
@@ -113,7 +119,8 @@ pub(crate) const CASES: [Case; 65] = [
         needs: &["git"],
         varies: &["/.git/index"],
         uncounted: COPYING,
-        // `git diff` writes the index anew where a file was written in the same second as the index before.
+        // `git diff` writes the index anew where a file was written in the same second as the index
+        // before.
         by_the_clock: &["/.git/index"],
         ..case("git", "git.sh", 15)
     },
@@ -165,7 +172,8 @@ pub(crate) const CASES: [Case; 65] = [
     program("fd-passing", &[("PROGRAM", "passing")], 1),
     program("times", &[("PROGRAM", "times")], 2),
     program("threads", &[("PROGRAM", "threads")], 1),
-    // strace makes each call of the threads wait for the other's, and the program compares its files itself.
+    // strace makes each call of the threads wait for the other's, and the program compares its
+    // files itself.
     Case { traceable: false, ..program("replaced", &[("PROGRAM", "replaced")], 10) },
     Case { shapes: &[Shape::RAID1, Shape::RAID5], uncounted: COPYING_APART, ..program("magic", &[("PROGRAM", "magic")], 60) },
     Case { uncounted: COPYING, ..program("links", &[("PROGRAM", "links")], 3) },

@@ -1,4 +1,5 @@
-//! Places of the array that a program would give the kernel for good, and mounts that somebody outside has made in a member's tree.
+//! Places of the array that a program would give the kernel for good, and mounts that somebody
+//! outside has made in a member's tree.
 
 use super::{
     Outcome,
@@ -14,7 +15,8 @@ use std::{fs, io, path::Path};
 /// What `c/keeps.c` prints on an array.
 const ANSWERS: &str = include_str!("given.txt");
 
-/// Mounts, swap files, accounting, quotas, clones: refused, and no member goes out. Binding one directory of the array onto another works.
+/// Mounts, swap files, accounting, quotas, clones: refused, and no member goes out. Binding one
+/// directory of the array onto another works.
 pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount"));
@@ -43,7 +45,8 @@ pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
     Ok(Outcome::Ran)
 }
 
-/// Binds a directory of the array onto another, and looks into it, all by paths from the working directory.
+/// Binds a directory of the array onto another, and looks into it, all by paths from the working
+/// directory.
 const BOUND: &str = "export LIBMOUNT_FORCE_MOUNT2=always; cd \"$0\" && mkdir bound && mount -c --bind one bound && cat bound/file && echo && ls bound | grep file \
     && umount -c bound && ls bound && rmdir bound";
 
@@ -56,7 +59,8 @@ for change in "cat d/x" "cp file d/x" "touch d/new" "mkdir d/sub" "rm d/y" "mv f
 done
 "#;
 
-/// A file system that somebody outside mounts in a member's tree is no part of it, and the member no less in use.
+/// A file system that somebody outside mounts in a member's tree is no part of it, and the member
+/// no less in use.
 pub(super) fn foreign_mount(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount"));
@@ -112,7 +116,8 @@ back before after
 ";
 const DEEP: &str = include_str!("deep.py");
 
-/// Directories that lie deeper than the kernel tells: what would act on one member alone is refused.
+/// Directories that lie deeper than the kernel tells: what would act on one member alone is
+/// refused.
 pub(super) fn deep_directories(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let script = scene.beside("deep.py");

@@ -1,4 +1,5 @@
-//! What programs see that were started after the loss of the lowest member, and have descriptors and a directory from before.
+//! What programs see that were started after the loss of the lowest member, and have descriptors
+//! and a directory from before.
 
 use super::{
     Outcome,
@@ -26,7 +27,8 @@ exec 2>>../errors
 mv "$2.away" "$2"
 "#;
 
-/// What a shell hands to its children after the loss is the array's: nothing that they write is lost, and no path of a member is seen.
+/// What a shell hands to its children after the loss is the array's: nothing that they write is
+/// lost, and no path of a member is seen.
 pub(super) fn inherited(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let data = scene.data("file").with_file_name("");
@@ -62,7 +64,8 @@ for member in "$2" "$3"; do mv "$member/.cxlraid/away" "$member/.cxlraid/superbl
 /bin/ls
 "#;
 
-/// A program inherits descriptors and a working directory of the array, and its own start is refused: its calls on them fail with EIO, and change nothing on any member.
+/// A program inherits descriptors and a working directory of the array, and its own start is
+/// refused: its calls on them fail with EIO, and change nothing on any member.
 pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let data = scene.data("file").with_file_name("");
@@ -71,7 +74,8 @@ pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
     let stdout = "append: 1\nread: 1\ndd: 1\nmake: 1\nopen: 1\nown: 0\nbefore\nafter\nlog\nthere\n";
     let expected = Output { stdout: stdout.into(), stderr: found.stderr.clone(), status: "0".into() };
     compare("children whose start is refused", &expected, &found, complaints);
-    // Each of the five programs says that its call failed with EIO, and the library says why, once for each.
+    // Each of the five programs says that its call failed with EIO, and the library says why, once
+    // for each.
     let text = found.stderr_text();
     let counts = [text.matches("cxlraid: ").count(), text.matches("Input/output error").count()];
     if counts != [5, 5] {
@@ -89,8 +93,9 @@ pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
     Ok(Outcome::Ran)
 }
 
-/// What the kernel holds for a program (descriptors of every kind, directories, watches, texts, links under /proc) serves it as on a plain directory while its lowest member is gone
-/// and nobody has noticed.
+/// What the kernel holds for a program (descriptors of every kind, directories, watches, texts,
+/// links under /proc) serves it as on a plain directory while its lowest member is gone and nobody
+/// has noticed.
 pub(super) fn held(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let (script, plain) = (scene.beside("held.py"), scene.beside("plain"));
@@ -110,8 +115,9 @@ pub(super) fn held(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Re
     Ok(Outcome::Ran)
 }
 
-/// A lock that was taken before the loss excludes whom it excludes on a plain directory: of every kind, held by processes that live, died or executed another
-/// program, and by a shell's descriptor; and so does a lock that was taken after it.
+/// A lock that was taken before the loss excludes whom it excludes on a plain directory: of every
+/// kind, held by processes that live, died or executed another program, and by a shell's
+/// descriptor; and so does a lock that was taken after it.
 pub(super) fn locks(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let script = scene.beside("locks.py");
@@ -127,7 +133,8 @@ pub(super) fn locks(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::R
     Ok(Outcome::Ran)
 }
 
-/// What was stored through mappings before the loss was seen is seen by everybody afterwards, and so is what is stored then.
+/// What was stored through mappings before the loss was seen is seen by everybody afterwards, and
+/// so is what is stored then.
 pub(super) fn mapped(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     const PERIOD: &str = "3600000";
     scene.set("CXLRAID_MAP_PERIOD_MS", PERIOD);
@@ -156,7 +163,8 @@ pub(super) fn later_shut(scene: &mut Scene<'_>, complaints: &mut Complaints) -> 
     shut(scene, 1, complaints)
 }
 
-/// A member's file system is shut down under a program: what it maps and hands on from then on comes from the others.
+/// A member's file system is shut down under a program: what it maps and hands on from then on
+/// comes from the others.
 fn shut(scene: &mut Scene<'_>, slot: usize, complaints: &mut Complaints) -> io::Result<Outcome> {
     const IMAGE_BYTES: u64 = 64 << 20;
     if !is_root() {

@@ -1,7 +1,8 @@
 //! Bad input: starts that are refused, and starts that go on with a warning.
 //!
-//! A refused start says one line on standard error that names the thing, the program's call fails with the right errno, nothing on any member is
-//! changed, and a program that names nothing of the array does not notice. The cases are in [`table`], room that runs out in [`space`].
+//! A refused start says one line on standard error that names the thing, the program's call fails
+//! with the right errno, nothing on any member is changed, and a program that names nothing of the
+//! array does not notice. The cases are in [`table`], room that runs out in [`space`].
 
 mod given;
 mod loss;

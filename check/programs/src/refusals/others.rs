@@ -1,4 +1,5 @@
-//! These cases show what other users can do to programs on the array, and what a process can still do with rights that it has dropped.
+//! These cases show what other users can do to programs on the array, and what a process can still
+//! do with rights that it has dropped.
 
 use super::{
     Outcome,
@@ -34,7 +35,8 @@ fcntl.flock(lock, fcntl.LOCK_UN)
 print(waits.communicate()[0])
 ";
 
-/// A program that waits for the segment's lock is ended by the signals that end it elsewhere; so is an ordinary user's.
+/// A program that waits for the segment's lock is ended by the signals that end it elsewhere; so is
+/// an ordinary user's.
 pub(super) fn segment_held(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to be somebody else"));
@@ -60,7 +62,8 @@ pub(super) fn segment_held(scene: &mut Scene<'_>, complaints: &mut Complaints) -
     Ok(Outcome::Ran)
 }
 
-/// Somebody else has made the segment's first name: the array works by another name, which all programs find, also when the first one is free again.
+/// Somebody else has made the segment's first name: the array works by another name, which all
+/// programs find, also when the first one is free again.
 pub(super) fn segment_name_taken(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to be somebody else"));
@@ -108,7 +111,8 @@ pub(super) fn segment_damaged(scene: &mut Scene<'_>, complaints: &mut Complaints
 /// The ways in which a process can give up rights, each a word of the test program.
 const WAYS: [&str; 8] = ["setresuid", "setuid", "setreuid", "setfsuid", "setgid", "capset", "unshare", "thread"];
 
-/// What a program could reach by rights that it has dropped goes with them: files that it has closed, tables by their links and numbers. What it has open stays.
+/// What a program could reach by rights that it has dropped goes with them: files that it has
+/// closed, tables by their links and numbers. What it has open stays.
 pub(super) fn rights_dropped(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to have rights to drop"));
@@ -139,7 +143,8 @@ pub(super) fn rights_dropped(scene: &mut Scene<'_>, complaints: &mut Complaints)
     Ok(Outcome::Ran)
 }
 
-/// In a directory where everybody may make names, nobody follows another's symlink and opens another's file with O_CREAT, where the kernel is told to protect them.
+/// In a directory where everybody may make names, nobody follows another's symlink and opens
+/// another's file with O_CREAT, where the kernel is told to protect them.
 pub(super) fn sticky_directories(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to be somebody else"));
@@ -164,7 +169,8 @@ pub(super) fn sticky_directories(scene: &mut Scene<'_>, complaints: &mut Complai
     Ok(Outcome::Ran)
 }
 
-/// Whoever writes to a setuid or setgid program, or to one with file capabilities, takes them from it, exactly where a plain directory does.
+/// Whoever writes to a setuid or setgid program, or to one with file capabilities, takes them from
+/// it, exactly where a plain directory does.
 pub(super) fn privileges_of_files(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to make setuid programs and to be somebody else"));
@@ -175,7 +181,8 @@ pub(super) fn privileges_of_files(scene: &mut Scene<'_>, complaints: &mut Compla
     std::fs::create_dir(&plain)?;
     let expected = scene.run("python3", &[&script, &plain]);
     let directory = scene.data("file").with_file_name("");
-    // Without rights there is no userfaultfd, which the library tells of where it begins to follow a mapping.
+    // Without rights there is no userfaultfd, which the library tells of where it begins to follow
+    // a mapping.
     let output = without_notices(scene.run("python3", &[&script, &directory]));
     if !expected.succeeded() {
         complaints.push(crate::report::with_output("on the plain directory", &expected));
@@ -206,7 +213,8 @@ shown[200000:200005] = name.encode()
 print(before)
 ";
 
-/// An array that is open to a group: two users of it work on each other's files, whoever comes first; root does, too; nobody else may.
+/// An array that is open to a group: two users of it work on each other's files, whoever comes
+/// first; root does, too; nobody else may.
 pub(super) fn open_to_a_group(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     const GROUP: u32 = 60010;
     if !is_root() {
@@ -261,7 +269,8 @@ shown[70000:70005] = b'after'
 os.kill(os.getpid(), 9)
 ";
 
-/// What a process had stored through mappings when it was killed is in shared memory alone: neither `cxlraid stop` nor `cxlraid gc` throws that away.
+/// What a process had stored through mappings when it was killed is in shared memory alone: neither
+/// `cxlraid stop` nor `cxlraid gc` throws that away.
 pub(super) fn stores_outlive_a_stop(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let command = scene.array.place.ground.library.with_file_name("cxlraid").display().to_string();
@@ -286,7 +295,8 @@ pub(super) fn stores_outlive_a_stop(scene: &mut Scene<'_>, complaints: &mut Comp
     Ok(Outcome::Ran)
 }
 
-/// Synchronises in four ways while another process, which then is killed, stores through a mapping. The files are not open here but for fsync.
+/// Synchronises in four ways while another process, which then is killed, stores through a mapping.
+/// The files are not open here but for fsync.
 const SYNCHRONISES: &str = "
 import ctypes, os, subprocess, sys
 STORES = \"\"\"
@@ -309,7 +319,8 @@ for way, synchronise in ways.items():
 os.kill(os.getpid(), 9)
 ";
 
-/// What another process has stored through a mapping is in the members' files when fsync, syncfs or sync returns.
+/// What another process has stored through a mapping is in the members' files when fsync, syncfs or
+/// sync returns.
 pub(super) fn stores_are_synchronised(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     // No round of the library's thread comes in between.
@@ -327,7 +338,8 @@ pub(super) fn stores_are_synchronised(scene: &mut Scene<'_>, complaints: &mut Co
     Ok(Outcome::Ran)
 }
 
-/// Gives what is open a name through a symlink of the array that leads to a directory on the members' file system.
+/// Gives what is open a name through a symlink of the array that leads to a directory on the
+/// members' file system.
 const NAMES_OUTSIDE: &str = r#"
 import ctypes, errno, os, sys
 data, outside = sys.argv[1:]
@@ -354,7 +366,8 @@ told("by a link to that", -100, "round", 0x400)
 print(os.listdir(outside), os.fstat(named).st_nlink, os.fstat(unnamed).st_nlink)
 "#;
 
-/// No file of a member gets a name outside the array, where whoever writes to it would reach that member alone.
+/// No file of a member gets a name outside the array, where whoever writes to it would reach that
+/// member alone.
 pub(super) fn names_outside(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let (data, outside) = (scene.array.place.data.clone(), scene.beside("outside"));

@@ -132,7 +132,8 @@ impl<'a> Scene<'a> {
         snapshot::state(self.array.place, &[&self.array.place.root])
     }
 
-    /// The start is refused: one line with all of `says`, the call fails with `errno`, nothing is changed, others do not notice.
+    /// The start is refused: one line with all of `says`, the call fails with `errno`, nothing is
+    /// changed, others do not notice.
     pub(super) fn expect_refusal(&self, errno: &str, says: &[&str], complaints: &mut Complaints) {
         let before = self.state();
         let output = self.probe("file", "must not arrive");
@@ -186,7 +187,8 @@ impl<'a> Scene<'a> {
 
 impl Drop for Scene<'_> {
     fn drop(&mut self) {
-        // Those of arrays that were put together from other directories; the array's own goes with it.
+        // Those of arrays that were put together from other directories; the array's own goes with
+        // it.
         let Ok(entries) = fs::read_dir(&self.array.place.root) else { return };
         stage::segment::forget(entries.filter_map(|entry| Some(entry.ok()?.path())));
     }

@@ -1,5 +1,5 @@
-//! Cases with a member that is full or read-only. On a full member the program's call fails with ENOSPC, nothing is
-//! half written, and all members agree.
+//! Cases with a member that is full or read-only. On a full member the program's call fails with
+//! ENOSPC, nothing is half written, and all members agree.
 
 use super::{
     Case, Outcome,
@@ -89,7 +89,8 @@ fn full_member(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
     }
-    // The journal lies on the first members of the array and takes 65 MiB of the member that is made small.
+    // The journal lies on the first members of the array and takes 65 MiB of the member that is
+    // made small.
     let has_journal = scene.array.shape.label == Shape::JOURNAL.label;
     let mount = small_member(scene, 1, if has_journal { "size=71m,mode=755" } else { "size=6m,mode=755" })?;
     scene.make(complaints);
@@ -139,14 +140,16 @@ fn read_only(scene: &mut Scene<'_>, slot: usize, complaints: &mut Complaints) ->
         complaints,
     );
     scene.expect_content("file", "before\nwritten\n", complaints);
-    // The member that is writable again lacks what was written meanwhile, so the array must not believe it.
+    // The member that is writable again lacks what was written meanwhile, so the array must not
+    // believe it.
     remount("remount,rw")?;
     scene.expect_content("file", "before\nwritten\n", complaints);
     drop(mount);
     Ok(Outcome::Ran)
 }
 
-/// A mount that is read-only for one program alone says nothing of the member: the program's start is refused, and no member goes out.
+/// A mount that is read-only for one program alone says nothing of the member: the program's start
+/// is refused, and no member goes out.
 fn mount_read_only(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount"));
@@ -164,8 +167,8 @@ fn mount_read_only(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Re
     Ok(Outcome::Ran)
 }
 
-/// A new array on a member without room for the tables cannot be made: the call fails with ENOSPC, and nothing is left
-/// behind.
+/// A new array on a member without room for the tables cannot be made: the call fails with ENOSPC,
+/// and nothing is left behind.
 fn full_when_made(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
@@ -185,8 +188,8 @@ fn full_when_made(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Res
     Ok(Outcome::Ran)
 }
 
-/// A new array without room for the journal, on a member or elsewhere, cannot be made: the call fails with ENOSPC, and
-/// nothing is left behind.
+/// A new array without room for the journal, on a member or elsewhere, cannot be made: the call
+/// fails with ENOSPC, and nothing is left behind.
 fn no_room_for_the_journal(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));

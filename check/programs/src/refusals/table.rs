@@ -389,7 +389,8 @@ fn texts_of_others(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result
     Ok(Outcome::Ran)
 }
 
-/// Tries every descriptor in the upper half of what the limit allows with calls that would read or change what it leads to.
+/// Tries every descriptor in the upper half of what the limit allows with calls that would read or
+/// change what it leads to.
 const NUMBERS: &str = r"
 import errno, fcntl, mmap, os, resource, socket, sys
 one, two = socket.socketpair()
@@ -433,7 +434,8 @@ fn numbers_of_ours(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result
     Ok(Outcome::Ran)
 }
 
-/// A process has no descriptors left, and its changes of names fail: none of them leaves anything behind on a member.
+/// A process has no descriptors left, and its changes of names fail: none of them leaves anything
+/// behind on a member.
 fn descriptors_short(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     const PROGRAM: &str = include_str!("short.py");
     scene.make(complaints);
@@ -449,7 +451,8 @@ fn descriptors_short(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Resu
     Ok(Outcome::Ran)
 }
 
-/// Programs that have little address space read the file or are told so; no member goes out for anybody.
+/// Programs that have little address space read the file or are told so; no member goes out for
+/// anybody.
 fn address_space_short(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     const PROGRAM: &str = r#"
         exec 3>>"$0"
@@ -473,7 +476,8 @@ fn address_space_short(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Re
 }
 
 fn one_device(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
-    // All members of these tests lie on one tmpfs. `cxlraid create` says so; on a program's standard error that would be no answer to what it does.
+    // All members of these tests lie on one tmpfs. `cxlraid create` says so; on a program's
+    // standard error that would be no answer to what it does.
     for text in ["first\n", "second\n"] {
         let output = scene.probe("file", text);
         if !output.succeeded() || !output.stderr.is_empty() {

@@ -13,7 +13,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Starts such a program in every way: by a shell, by a child that shares its parent's memory, in the place of its caller.
+/// Starts such a program in every way: by a shell, by a child that shares its parent's memory, in
+/// the place of its caller.
 const SCRIPT: &str = r#"
 alone=$1
 mkdir sub && cd sub && exec 9>>../log || exit
@@ -52,8 +53,9 @@ pub(super) fn directory(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
     Ok(Outcome::Ran)
 }
 
-/// The program is told by each process that starts it in the array's directory: by the three children, and by the last exec; the failed one says it of another program. The
-/// shell has a file open, too.
+/// The program is told by each process that starts it in the array's directory: by the three
+/// children, and by the last exec; the failed one says it of another program. The shell has a file
+/// open, too.
 fn expect_lines(found: &Output, says: &str, complaints: &mut Complaints) {
     let lines = found.stderr_text().lines().filter(|line| line.contains(says)).count();
     if lines != 4 || !found.stderr_text().contains("1 open file of the array is closed for it, and it starts in") {
@@ -69,7 +71,8 @@ fn bad_program(scene: &Scene<'_>) -> io::Result<PathBuf> {
     Ok(bad)
 }
 
-/// Starts a program in every way. It must find nothing of the array; what its callers print must be right.
+/// Starts a program in every way. It must find nothing of the array; what its callers print must be
+/// right.
 fn moved_away(scene: &mut Scene<'_>, program: &str, complaints: &mut Complaints) -> io::Result<Output> {
     scene.make(complaints);
     let alone = scene.array.place.ground.assets.join("bin").join(program);
@@ -91,11 +94,13 @@ fn moved_away(scene: &mut Scene<'_>, program: &str, complaints: &mut Complaints)
     Ok(found)
 }
 
-/// The words with which the library, in a program that it cannot reach, says so itself: the program that executed it has not noticed.
+/// The words with which the library, in a program that it cannot reach, says so itself: the program
+/// that executed it has not noticed.
 const OUTSIDE: &str = "this program makes system calls in code without unwind entries";
 const MOVED: &str = "; it starts in /proc/tty/ldisc, where nothing can be made, and not in ";
 
-/// Programs and libraries that are linked dynamically and make system calls by instructions of their own, which are not patched.
+/// Programs and libraries that are linked dynamically and make system calls by instructions of
+/// their own, which are not patched.
 pub(super) fn code(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     let bin = scene.array.place.ground.assets.join("bin");
     let clear = scene.array.place.data.clone();
@@ -137,9 +142,10 @@ pub(super) fn code(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Re
     Ok(Outcome::Ran)
 }
 
-/// Starts a program that is stored on the array in every way: by children that share their parent's memory and by others, by what runs other programs, by its
-/// path, by a relative one, through a link, by descriptor and as an interpreter, with a file open and without. The arguments: the program, a directory of the array,
-/// `shares`, what the program must say.
+/// Starts a program that is stored on the array in every way: by children that share their parent's
+/// memory and by others, by what runs other programs, by its path, by a relative one, through a
+/// link, by descriptor and as an interpreter, with a file open and without. The arguments: the
+/// program, a directory of the array, `shares`, what the program must say.
 const STORED: &str = r##"
 import os, shutil, subprocess, sys
 source, data, shares, bad, place = sys.argv[1:]
@@ -218,7 +224,8 @@ pub(super) fn stored(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::
     Ok(Outcome::Ran)
 }
 
-/// Threads of a process that becomes such a program leave nothing locked, although the process lives on.
+/// Threads of a process that becomes such a program leave nothing locked, although the process
+/// lives on.
 pub(super) fn threads(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let bin = scene.array.place.ground.assets.join("bin");
@@ -233,7 +240,8 @@ pub(super) fn threads(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
     Ok(Outcome::Ran)
 }
 
-/// A child in another PID namespace cannot tell which processes live, and is told so; its parent goes on.
+/// A child in another PID namespace cannot tell which processes live, and is told so; its parent
+/// goes on.
 const CHILD_ELSEWHERE: &str = r#"
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -271,7 +279,8 @@ pub(super) fn other_pid_namespace(scene: &mut Scene<'_>, complaints: &mut Compla
     Ok(Outcome::Ran)
 }
 
-/// With `CXLRAID_UNREACHED=refuse` such a program is started only if it is given nothing of the array.
+/// With `CXLRAID_UNREACHED=refuse` such a program is started only if it is given nothing of the
+/// array.
 pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let host = scene.beside("host");

@@ -1,5 +1,6 @@
-//! gcc, ar, ld and make build a C project of a hundred files inside the array: objects, a static and a shared library, a program. What comes
-//! out must be the same byte for byte as outside, and the program runs from where it was built.
+//! gcc, ar, ld and make build a C project of a hundred files inside the array: objects, a static
+//! and a shared library, a program. What comes out must be the same byte for byte as outside, and
+//! the program runs from where it was built.
 
 use super::{Numbers, Scene};
 use crate::{Outcome, audit::same};
@@ -28,7 +29,8 @@ clean:
 -include $(wildcard build/*.d)
 ";
 
-/// Builds, and says what it made; then one source changes, and what make does again; then everything anew.
+/// Builds, and says what it made; then one source changes, and what make does again; then
+/// everything anew.
 const BUILD: &str = r#"
 set -e
 cd "$1"

@@ -22,7 +22,8 @@ fn tree(array: &Array<'_>, inside: bool, directory: &Path) -> Outcome<String> {
     run.args(["-e", "-c", TREE, "tree"]).arg(directory).text()
 }
 
-/// Files of all sizes and modes, with old times, sparse ones, hard and symbolic links, empty directories, odd names.
+/// Files of all sizes and modes, with old times, sparse ones, hard and symbolic links, empty
+/// directories, odd names.
 fn generate(directory: &Path, count: u64) -> io::Result<()> {
     let mut numbers = Numbers(99);
     for file in 0..count {
@@ -102,7 +103,8 @@ pub(super) fn rsync(scene: &Scene<'_>) -> Outcome<String> {
         let again = sync(&source, &inside, &format!("{words} --itemize-changes"))?;
         same(&format!("{pass}: changes found by a second rsync"), "", &again)?;
     }
-    // The other way round: the array's tree changes, blocks are compared, files are written in place.
+    // The other way round: the array's tree changes, blocks are compared, files are written in
+    // place.
     array
         .inside("bash")
         .args([

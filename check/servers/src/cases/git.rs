@@ -1,11 +1,12 @@
-//! git with a large repository: a history made by fast-import, a clone over the protocol, repacking, fsck, branches and worktrees switched; every
-//! step gives what it gives outside.
+//! git with a large repository: a history made by fast-import, a clone over the protocol,
+//! repacking, fsck, branches and worktrees switched; every step gives what it gives outside.
 
 use super::{Numbers, Scene, postgresql::lose_one};
 use crate::{Outcome, audit::same};
 use std::fmt::Write as _;
 
-/// What is done with it, and what is to be seen then. Identifiers depend on nothing but the content.
+/// What is done with it, and what is to be seen then. Identifiers depend on nothing but the
+/// content.
 const STEPS: &str = r#"
 set -e
 cd "$1"
@@ -53,7 +54,8 @@ git status --porcelain | wc -l
 git checkout -q old; git status --porcelain | wc -l; git checkout -q main; git rev-parse HEAD
 "#;
 
-/// A stream for fast-import: `files` files, then commits that change some, remove some and add some.
+/// A stream for fast-import: `files` files, then commits that change some, remove some and add
+/// some.
 fn history(files: u64, commits: u64) -> String {
     let mut numbers = Numbers(4);
     let mut stream = String::new();

@@ -1,6 +1,7 @@
-//! Linkers that write their output by mapping it (gold, lld and mold), and one that does not (GNU ld), make programs and shared
-//! libraries of megabytes. These are byte for byte what the linkers make outside of the array, and run from where they were
-//! made. strace shows which linkers mapped their output. gcc maps its precompiled headers, privately and writable.
+//! Linkers that write their output by mapping it (gold, lld and mold), and one that does not (GNU
+//! ld), make programs and shared libraries of megabytes. These are byte for byte what the linkers
+//! make outside of the array, and run from where they were made. strace shows which linkers mapped
+//! their output. gcc maps its precompiled headers, privately and writable.
 
 use super::{Numbers, Scene, postgresql::lose_one};
 use crate::{Outcome, audit::same};

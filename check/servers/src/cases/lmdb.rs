@@ -1,5 +1,6 @@
-//! LMDB: a process for each client puts with sync into one database, in every second round through the mapping itself; all are killed in the middle.
-//! What was acknowledged is there, and the tree is whole.
+//! LMDB: a process for each client puts with sync into one database, in every second round through
+//! the mapping itself; all are killed in the middle. What was acknowledged is there, and the tree
+//! is whole.
 
 use super::{Scene, postgresql::lose_one, rocksdb::found};
 use crate::{Outcome, audit, ledger::Ledger};

@@ -1,5 +1,6 @@
-//! A maildir used by several processes: some deliver (create, fsync, link or rename, unlink), some move, some consume. No message is lost or
-//! doubled; not when half of the processes are killed either, as far as their acknowledgements go.
+//! A maildir used by several processes: some deliver (create, fsync, link or rename, unlink), some
+//! move, some consume. No message is lost or doubled; not when half of the processes are killed
+//! either, as far as their acknowledgements go.
 
 use super::Scene;
 use crate::{Outcome, audit, process::Process};
@@ -41,7 +42,8 @@ impl Tally {
         Ok(tally)
     }
 
-    /// `killed`: how many workers were killed; each may have done one thing more than it acknowledged.
+    /// `killed`: how many workers were killed; each may have done one thing more than it
+    /// acknowledged.
     fn check(&self, remaining: &BTreeSet<String>, killed: usize) -> Outcome {
         if let Some((id, count)) = self.consumed.iter().find(|(_, count)| **count > 1) {
             return Err(format!("message {id} was consumed {count} times"));

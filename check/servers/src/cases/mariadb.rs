@@ -1,5 +1,7 @@
-//! MariaDB 10.11: InnoDB with a binary log, clients whose commits are counted, mariadb-slap, kill -9, recovery, CHECK TABLE, and dumps that
-//! must be the same before and after. InnoDB takes the members' tmpfs for persistent memory and stores to its log by a mapping alone; that it does is looked at.
+//! MariaDB 10.11: InnoDB with a binary log, clients whose commits are counted, mariadb-slap, kill
+//! -9, recovery, CHECK TABLE, and dumps that must be the same before and after. InnoDB takes the
+//! members' tmpfs for persistent memory and stores to its log by a mapping alone; that it does is
+//! looked at.
 
 use super::{Scene, await_ready, postgresql::lose_one};
 use crate::{
@@ -31,7 +33,8 @@ const TABLES: &str = "
 
 const FOUND: &str = "SELECT c.client, COUNT(n), COALESCE(MAX(n), 0), last FROM counters c LEFT JOIN changes USING (client) \
     GROUP BY c.client, last ORDER BY 1";
-/// Rows with another text than was written; what the accounts hold together, which no transfer changes.
+/// Rows with another text than was written; what the accounts hold together, which no transfer
+/// changes.
 const WRONG: &str = "SELECT COUNT(*) FROM changes WHERE text <> REPEAT(MD5(CONCAT(client, ' ', n)), 12); \
     SELECT SUM(balance) FROM accounts";
 

@@ -48,7 +48,8 @@ impl Scene<'_> {
         if self.quick { quick } else { thorough }
     }
 
-    /// How long round `number` loads a server before it is killed: never the same moment of its work.
+    /// How long round `number` loads a server before it is killed: never the same moment of its
+    /// work.
     pub(crate) fn load_time(&self, number: usize) -> Duration {
         Duration::from_millis(self.sized(400, 1500) + 137 * (number as u64 % 11))
     }

@@ -1,11 +1,13 @@
-//! git with large packs and small windows: repacked, verified, cloned and collected while git maps hundreds of windows of its packs. Packs and their
-//! indices must be the same byte for byte as outside, and a git at rest must have its windows mapped.
+//! git with large packs and small windows: repacked, verified, cloned and collected while git maps
+//! hundreds of windows of its packs. Packs and their indices must be the same byte for byte as
+//! outside, and a git at rest must have its windows mapped.
 
 use super::{Numbers, Scene, postgresql::lose_one};
 use crate::{Outcome, audit::same};
 use std::{fs, io, io::Write as _, path::Path};
 
-/// Windows of 32 KiB, at most 1 MiB of them at a time; with one thread deltas are found in the same order each time.
+/// Windows of 32 KiB, at most 1 MiB of them at a time; with one thread deltas are found in the same
+/// order each time.
 const SETTINGS: &str = r#"
 set -e -o pipefail
 cd "$1"
@@ -79,7 +81,8 @@ git -C again repack -q -a -d -f
 git -C again fsck --full
 "#;
 
-/// A stream for fast-import: `files` files of `length` bytes that cannot be packed any smaller, each of which changes a little in each of `commits` commits.
+/// A stream for fast-import: `files` files of `length` bytes that cannot be packed any smaller,
+/// each of which changes a little in each of `commits` commits.
 fn history(path: &Path, files: usize, length: usize, commits: usize) -> io::Result<()> {
     let mut numbers = Numbers(11);
     let mut stream = io::BufWriter::new(fs::File::create(path)?);

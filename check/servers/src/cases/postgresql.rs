@@ -1,5 +1,6 @@
-//! PostgreSQL 15: initdb with checksums, pgbench, clients whose commits are counted, kill -9 of all its processes, recovery, amcheck, and dumps
-//! that must be the same before and after. Parallel queries go on all the time: what their processes share are files of the array that they map.
+//! PostgreSQL 15: initdb with checksums, pgbench, clients whose commits are counted, kill -9 of all
+//! its processes, recovery, amcheck, and dumps that must be the same before and after. Parallel
+//! queries go on all the time: what their processes share are files of the array that they map.
 
 use super::{Scene, await_ready};
 use crate::{Outcome, array::Array, audit, ledger::Ledger, process::Process, session::Session, tree};
@@ -8,7 +9,8 @@ use std::{collections::BTreeSet, fs};
 
 const CLIENTS: usize = 4;
 
-/// Small caches and logs, so that pages are evicted and checkpoints, log files and their renames happen all the time. fsync is on.
+/// Small caches and logs, so that pages are evicted and checkpoints, log files and their renames
+/// happen all the time. fsync is on.
 const SETTINGS: &str = "-c huge_pages=off -c dynamic_shared_memory_type=mmap -c fsync=on -c synchronous_commit=on -c listen_addresses= -c shared_buffers=8MB -c max_connections=30 \
     -c max_wal_size=24MB -c min_wal_size=8MB -c checkpoint_timeout=30s -c autovacuum_naptime=2s -c work_mem=256kB \
     -c maintenance_work_mem=2MB -c log_min_messages=warning";
@@ -23,12 +25,14 @@ const FOUND: &str = "SELECT c.client, count(n), coalesce(max(n), 0), last FROM c
     GROUP BY c.client, last ORDER BY 1";
 /// Rows whose text is not what the client wrote.
 const WRONG: &str = "SELECT count(*) FROM changes WHERE text <> repeat(md5(client || ' ' || n), 12)";
-/// Each transaction of pgbench adds the same amount to an account, a teller, a branch and the history (pgbench(1), "TPC-B (sort of)").
+/// Each transaction of pgbench adds the same amount to an account, a teller, a branch and the
+/// history (pgbench(1), "TPC-B (sort of)").
 const BALANCES: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(tbalance) FROM pgbench_tellers) \
     AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(bbalance) FROM pgbench_branches) \
     AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT coalesce(sum(delta), 0) FROM pgbench_history)";
 
-/// A hash join by several processes with one hash table. Where a process sleeps others take over, and it lasts long enough to be looked at.
+/// A hash join by several processes with one hash table. Where a process sleeps others take over,
+/// and it lasts long enough to be looked at.
 const JOIN: &str = "SELECT count(*), sum(length(a.filler) + b.aid % 7) FROM pgbench_accounts a JOIN pgbench_accounts b USING (aid) \
     WHERE aid % 20000 <> 0 OR pg_sleep(0.1) IS NOT NULL";
 const PARALLEL: &str = "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; \
@@ -70,7 +74,8 @@ impl<'a> Cluster<'a> {
         self.psql().args(["-c", sql]).text()
     }
 
-    /// The join as one process does it, and as several do. Each of those must have shared memory mapped that is the array's: what all have, and the table.
+    /// The join as one process does it, and as several do. Each of those must have shared memory
+    /// mapped that is the array's: what all have, and the table.
     fn join(&self, server: &Process<'_>) -> Outcome {
         let expected = self.query(&format!("{ALONE} {JOIN}"))?;
         let mut seen = 0;

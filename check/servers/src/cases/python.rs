@@ -1,4 +1,5 @@
-//! A Python virtual environment inside the array: made by venv, filled by pip from wheels made here without a network, its commands run.
+//! A Python virtual environment inside the array: made by venv, filled by pip from wheels made here
+//! without a network, its commands run.
 
 use super::{Scene, postgresql::lose_one};
 use crate::{Outcome, audit::same};

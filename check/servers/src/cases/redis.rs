@@ -1,5 +1,5 @@
-//! redis: several clients with `appendfsync always` while the log is rewritten again and again, kill -9, and every acknowledged key is there;
-//! then a snapshot (RDB) that must hold the same.
+//! redis: several clients with `appendfsync always` while the log is rewritten again and again,
+//! kill -9, and every acknowledged key is there; then a snapshot (RDB) that must hold the same.
 
 use super::{Scene, await_ready};
 use crate::{
@@ -20,7 +20,8 @@ use std::{
 
 const CLIENTS: usize = 4;
 
-/// A connection that speaks the protocol itself (redis.io, "Redis serialization protocol specification", version 2).
+/// A connection that speaks the protocol itself (redis.io, "Redis serialization protocol
+/// specification", version 2).
 struct Connection(BufReader<UnixStream>);
 
 impl Connection {
@@ -182,7 +183,8 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     ))
 }
 
-/// Clients write, and the log is rewritten or a snapshot taken all the time, until the server and a child that may be rewriting are killed.
+/// Clients write, and the log is rewritten or a snapshot taken all the time, until the server and a
+/// child that may be rewriting are killed.
 fn one_round(
     database: &Server<'_>,
     scene: &Scene<'_>,

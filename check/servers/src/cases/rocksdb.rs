@@ -1,6 +1,7 @@
-//! Tests RocksDB. A small program puts keys with sync for several clients and is killed, again and again; every
-//! acknowledged put must then be there. Debian's db_bench runs with many compactions and is killed too. Then the
-//! array loses a member, every acknowledged put must still be there, and ldb and sst_dump verify both databases.
+//! Tests RocksDB. A small program puts keys with sync for several clients and is killed, again and
+//! again; every acknowledged put must then be there. Debian's db_bench runs with many compactions
+//! and is killed too. Then the array loses a member, every acknowledged put must still be there,
+//! and ldb and sst_dump verify both databases.
 
 use super::{Scene, postgresql::lose_one};
 use crate::{
@@ -12,11 +13,13 @@ use std::{sync::Mutex, thread::sleep, time::Duration};
 
 const CLIENTS: usize = 3;
 
-/// The writer. It reads `client n` line by line, puts the key with sync, and then prints the same line.
+/// The writer. It reads `client n` line by line, puts the key with sync, and then prints the same
+/// line.
 const WRITER: &str = include_str!("rocksdb.py");
 
-/// Lets the clients put keys through one writer for the load time of round `number`, then kills the writer. A
-/// client is only a number in the keys. The clients take turns: the session has one request at a time.
+/// Lets the clients put keys through one writer for the load time of round `number`, then kills the
+/// writer. A client is only a number in the keys. The clients take turns: the session has one
+/// request at a time.
 fn load(scene: &Scene<'_>, number: usize, ledger: &mut Ledger, writer: Run<'_>) -> Outcome {
     let session = writer.session()?;
     let pid = session.pid();
@@ -43,7 +46,8 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
         ledger.check(&found(&dump, CLIENTS)?)
     };
     for number in 0..rounds {
-        // "mmap": RocksDB reads and writes its files through mappings. "plain": with read and write.
+        // "mmap": RocksDB reads and writes its files through mappings. "plain": with read and
+        // write.
         let mode = modes[number % modes.len()];
         load(scene, number, &mut ledger, array.inside("python3").arg(&script).arg(&database).arg(mode))?;
         // Before the scan, which opens the database and so makes it whole.
@@ -62,8 +66,8 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     Ok(format!("{} kills, {} synced puts found", rounds + scene.rounds, ledger.total()))
 }
 
-/// Counts each client's keys in the output of `ldb scan`. A line is `client/n : value`, n with leading zeros; the
-/// value is `client n;` 20 times, n without them.
+/// Counts each client's keys in the output of `ldb scan`. A line is `client/n : value`, n with
+/// leading zeros; the value is `client n;` 20 times, n without them.
 ///
 /// # Errors
 /// Any other line.
@@ -83,8 +87,8 @@ pub(super) fn found(scan: &str, clients: usize) -> Outcome<Vec<Found>> {
     Ok(found)
 }
 
-/// Fills a database with db_bench, then in each round overwrites it, kills db_bench, and reads the database with
-/// checksums. Buffers are small, so that RocksDB flushes and compacts all the time.
+/// Fills a database with db_bench, then in each round overwrites it, kills db_bench, and reads the
+/// database with checksums. Buffers are small, so that RocksDB flushes and compacts all the time.
 fn bench(scene: &Scene<'_>) -> Outcome {
     /// db_bench does not come to its end.
     const ENDLESS: u64 = 1_000_000_000;
@@ -115,7 +119,8 @@ fn verify(scene: &Scene<'_>, name: &str) -> Outcome {
     let directory = scene.array.data.join(name);
     let checked = scene.array.inside("ldb").arg(format!("--db={}", directory.display())).arg("checkconsistency").text()?;
     audit::same("ldb checkconsistency", "OK\n", &checked)?;
-    // Whoever opens the database to write removes what a writer that was killed had not finished: a table that no part of the database names.
+    // Whoever opens the database to write removes what a writer that was killed had not finished: a
+    // table that no part of the database names.
     scene.array.inside("ldb").arg(format!("--db={}", directory.display())).args(["put", "verified", "once"]).done()?;
     let verified =
         scene.array.inside("sst_dump").arg(format!("--file={}", directory.display())).arg("--command=verify").text()?;

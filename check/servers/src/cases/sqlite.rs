@@ -1,5 +1,7 @@
-//! SQLite: several processes on one database with a rollback journal; one process with a write-ahead log in exclusive mode (its shared
-//! index is then in memory); several with a write-ahead log, whose index they have mapped, and the database mapped as well. All are killed in the middle; what was committed is there, and integrity_check finds nothing.
+//! SQLite: several processes on one database with a rollback journal; one process with a
+//! write-ahead log in exclusive mode (its shared index is then in memory); several with a
+//! write-ahead log, whose index they have mapped, and the database mapped as well. All are killed
+//! in the middle; what was committed is there, and integrity_check finds nothing.
 
 use super::Scene;
 use crate::{Outcome, audit, ledger::Ledger, session::Session};
@@ -105,7 +107,8 @@ pub(super) fn wal(scene: &Scene<'_>) -> Outcome<String> {
     run(scene, &Mode { pragmas, clients: 1, page_size: 1024 })
 }
 
-/// Four processes with one log: its index is a mapping that all store to, and the database is read by mapping it.
+/// Four processes with one log: its index is a mapping that all store to, and the database is read
+/// by mapping it.
 pub(super) fn mapped(scene: &Scene<'_>) -> Outcome<String> {
     let pragmas = |_| {
         ".timeout 60000\n.output /dev/null\nPRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA mmap_size = 100000000; \

@@ -1,5 +1,5 @@
-//! What must hold for every array that no program uses: all members hold the same names, and every file has the same content
-//! whichever members that the level bears to lose are missing.
+//! What must hold for every array that no program uses: all members hold the same names, and every
+//! file has the same content whichever members that the level bears to lose are missing.
 
 use super::{digest, members::Members, programs::Program};
 use crate::{Outcome, array::PREFIX};

@@ -1,7 +1,8 @@
 //! Persistent memory in the guest: namespaces, file systems on them, mounting by label.
 //!
-//! A namespace of an NVDIMM starts raw; in fsdax mode it becomes a block device whose file systems can map the memory. The label of
-//! a file system says which member it is, so a missing NVDIMM does not shift the others.
+//! A namespace of an NVDIMM starts raw; in fsdax mode it becomes a block device whose file systems
+//! can map the memory. The label of a file system says which member it is, so a missing NVDIMM does
+//! not shift the others.
 
 use super::programs::Program;
 use crate::{Outcome, about, array::FileSystem};
@@ -14,7 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the kernel may take to find what is there. The host ends a machine that uses too much processor time.
+/// How long the kernel may take to find what is there. The host ends a machine that uses too much
+/// processor time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Makes the namespaces of the first `count` NVDIMMs fsdax ones; their block devices.
@@ -83,7 +85,8 @@ pub(super) fn format(device: &Path, system: FileSystem, slot: usize) -> Outcome 
     let label = label(slot);
     let program = match system {
         FileSystem::Ext4 => Program::new("mke2fs").words("-q -F -t ext4 -b 4096 -E nodiscard -L").arg(&label),
-        // Blocks shared between files and DAX exclude each other until Linux 6.x learnt both; arrays do not need the first.
+        // Blocks shared between files and DAX exclude each other until Linux 6.x learnt both;
+        // arrays do not need the first.
         FileSystem::Xfs => Program::new("mkfs.xfs").words("-q -f -K -m reflink=0 -L").arg(&label),
     };
     program.arg(device).done()

@@ -1,6 +1,8 @@
-//! What a tree holds, one line per name: run by the user with the library it shows the array, by root without it a member.
+//! What a tree holds, one line per name: run by the user with the library it shows the array, by
+//! root without it a member.
 //!
-//! As a command of this program, so that hundreds of files cost one process, and a sum that an emulated processor computes fast.
+//! As a command of this program, so that hundreds of files cost one process, and a sum that an
+//! emulated processor computes fast.
 
 use crate::{Outcome, about};
 use std::{
@@ -30,7 +32,8 @@ pub(crate) fn command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode
     }
 }
 
-/// Type, mode, owner and name of everything below `root`, sorted; also sizes and sums of files, if wanted.
+/// Type, mode, owner and name of everything below `root`, sorted; also sizes and sums of files, if
+/// wanted.
 pub(crate) fn lines(root: &Path, contents: bool) -> Outcome<Vec<String>> {
     let mut lines = Vec::new();
     walk(root, root, contents, &mut lines)?;
@@ -67,7 +70,8 @@ fn inode(path: &Path) -> Outcome<String> {
     Ok(value[..bytes].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Length and sum. The length is asked of the open file: a journal may hold a write that opening it makes good.
+/// Length and sum. The length is asked of the open file: a journal may hold a write that opening it
+/// makes good.
 fn sum(path: &Path) -> Outcome<(u64, u64)> {
     let mut file = File::open(path).map_err(about(path.display()))?;
     let length = file.metadata().map_err(about(path.display()))?.len();

@@ -1,9 +1,10 @@
 //! fio as a writer whose blocks say which pass wrote them, and as its own judge.
 //!
-//! A pass overwrites every block of the file once, in random order, and ends with fsync; every other one through a mapping and msync. Blocks
-//! carry fio's header and checksum and are filled with the number of the pass. After a cut every block is of the last acknowledged
-//! pass or of the one after it; at most the one block that was being written may be torn, where no journal makes writes atomic, or none went
-//! through write().
+//! A pass overwrites every block of the file once, in random order, and ends with fsync; every
+//! other one through a mapping and msync. Blocks carry fio's header and checksum and are filled
+//! with the number of the pass. After a cut every block is of the last acknowledged pass or of the
+//! one after it; at most the one block that was being written may be torn, where no journal makes
+//! writes atomic, or none went through write().
 
 use super::{
     members::Members,

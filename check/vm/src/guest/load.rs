@@ -1,7 +1,8 @@
 //! Work that does not end: SQLite, PostgreSQL and fio write to one array until the power is cut.
 //!
-//! Each client makes change n, waits until its program says it is committed, tells the host, and goes on with n + 1. So after a cut
-//! exactly the changes 1 to n, or 1 to n + 1, must be there, where n is the last the host was told.
+//! Each client makes change n, waits until its program says it is committed, tells the host, and
+//! goes on with n + 1. So after a cut exactly the changes 1 to n, or 1 to n + 1, must be there,
+//! where n is the last the host was told.
 
 use super::{Port, devices, fio, members::Members, programs::Program};
 use crate::{
@@ -18,8 +19,9 @@ pub(super) const DATABASE: &str = "/data/rows.db";
 pub(super) const CLUSTER: &str = "/data/cluster";
 const SOCKET: &str = super::programs::HOME;
 
-/// Small caches and logs: pages are evicted, checkpoints come and log files are renamed all the time. What makes commits durable is as it comes
-/// (fsync, synchronous_commit and full_page_writes are on).
+/// Small caches and logs: pages are evicted, checkpoints come and log files are renamed all the
+/// time. What makes commits durable is as it comes (fsync, synchronous_commit and full_page_writes
+/// are on).
 const SETTINGS: &str = "-c listen_addresses= -c shared_buffers=2MB -c max_connections=8 -c max_wal_size=2MB -c min_wal_size=2MB \
     -c checkpoint_timeout=30s -c jit=off -c log_min_messages=warning -c max_worker_processes=0 \
     -c max_parallel_workers=0 -c autovacuum=off";

@@ -49,7 +49,8 @@ impl Members {
         Ok(members)
     }
 
-    /// Those that are there already: all but `lost_count`. Which ones only their labels say: the order of NVDIMMs is QEMU's.
+    /// Those that are there already: all but `lost_count`. Which ones only their labels say: the
+    /// order of NVDIMMs is QEMU's.
     pub(super) fn mount(array: Array, lost_count: usize) -> Outcome<Self> {
         let mut members = Self::at_mount_points(array)?;
         let found = devices::by_member(array.shape.member_count - lost_count, array.system)?;

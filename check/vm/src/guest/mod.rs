@@ -1,7 +1,8 @@
 //! The guest's side: process 1 of a machine that does one job and switches itself off.
 //!
-//! Three ports lead to files of the host: `log` takes what is worth reading, `acknowledged` what programs were told (see `load`), `result`
-//! the word `passed` or why not. Lines of the log that begin with `= ` become part of the host's report.
+//! Three ports lead to files of the host: `log` takes what is worth reading, `acknowledged` what
+//! programs were told (see `load`), `result` the word `passed` or why not. Lines of the log that
+//! begin with `= ` become part of the host's report.
 
 mod audit;
 mod devices;
@@ -28,7 +29,8 @@ use std::{
     time::Duration,
 };
 
-/// Who runs what is not root: PostgreSQL refuses root. nobody, because initdb wants a user that the host knows.
+/// Who runs what is not root: PostgreSQL refuses root. nobody, because initdb wants a user that the
+/// host knows.
 pub(crate) const USER_ID: u32 = 65534;
 
 /// A line for the host, in the report with `= ` in front.

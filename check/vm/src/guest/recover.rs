@@ -1,4 +1,5 @@
-//! After a power cut: the array is assembled, programs recover, and what was acknowledged must be there.
+//! After a power cut: the array is assembled, programs recover, and what was acknowledged must be
+//! there.
 
 use super::{Port, audit, fio, load, members::Members, programs::Program};
 use crate::{

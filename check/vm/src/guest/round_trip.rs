@@ -1,5 +1,6 @@
-//! Unmodified programs write and read arrays on DAX file systems; every mapping of a member is a synchronous one, the persistence domain
-//! is the one the platform has, and files outlive unmounting and members that are missing.
+//! Unmodified programs write and read arrays on DAX file systems; every mapping of a member is a
+//! synchronous one, the persistence domain is the one the platform has, and files outlive
+//! unmounting and members that are missing.
 
 use super::{Port, audit, devices, fio, members::Members, programs::Program};
 use crate::{
@@ -27,7 +28,8 @@ pub(super) fn run(job: &Job, log: &Port) -> Outcome {
     Ok(())
 }
 
-/// Two NVDIMMs whose platform flushes caches (eADR), and a CXL device, of which only the memory controller's queues are flushed (ADR).
+/// Two NVDIMMs whose platform flushes caches (eADR), and a CXL device, of which only the memory
+/// controller's queues are flushed (ADR).
 pub(super) fn cxl(log: &Port) -> Outcome {
     let mut devices = devices::make_namespaces(2)?;
     devices.push(devices::make_cxl_namespace()?);
@@ -103,7 +105,8 @@ fn store(members: &Members) -> Outcome {
     }
 }
 
-/// A program that has written to the array maps members with MAP_SYNC and no other way ("sf" in VmFlags, proc(5)). How many mappings it has.
+/// A program that has written to the array maps members with MAP_SYNC and no other way ("sf" in
+/// VmFlags, proc(5)). How many mappings it has.
 fn synchronous_mappings(members: &Members) -> Outcome<usize> {
     let mut session = Program::inside("sqlite3", members).words("-batch -bail").arg(format!("{PREFIX}/rows.db")).session()?;
     session.say("CREATE TABLE rows (n, bytes);")?;

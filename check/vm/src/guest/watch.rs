@@ -1,4 +1,5 @@
-//! What every process is doing, in the log from time to time: all that is known of a job that hangs.
+//! What every process is doing, in the log from time to time: all that is known of a job that
+//! hangs.
 
 use super::Port;
 use std::{
@@ -28,7 +29,8 @@ fn entries(place: &Path) -> Vec<PathBuf> {
     numbered.map(|entry| entry.path()).collect()
 }
 
-/// Threads of a process with their system call and where the kernel waits. None for the kernel's own.
+/// Threads of a process with their system call and where the kernel waits. None for the kernel's
+/// own.
 fn shown(process: &Path) -> Option<String> {
     let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     let words = read(process.join("cmdline")).replace('\0', " ");

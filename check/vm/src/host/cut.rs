@@ -1,7 +1,9 @@
-//! Power cuts: one machine under load, several images of its NVDIMMs, each booted in a machine of its own.
+//! Power cuts: one machine under load, several images of its NVDIMMs, each booted in a machine of
+//! its own.
 //!
-//! Programs in the machine say what was acknowledged to them on a port that leads to a file of the host. A line is in that file
-//! before the program goes on, so an image holds at least what the file says when the machine stands still.
+//! Programs in the machine say what was acknowledged to them on a port that leads to a file of the
+//! host. A line is in that file before the program goes on, so an image holds at least what the
+//! file says when the machine stands still.
 
 use super::{
     machine::{Hardware, Machine, Platform},
@@ -61,7 +63,8 @@ pub(crate) fn images(stage: &Stage<'_>, directory: &Path, array: Array) -> Outco
             Ok(acknowledged(&machine.read("acknowledged")))
         })?;
         before.clone_from(&acknowledged);
-        // Members lost in the same instant: none, one, as many as can be borne, and again, from a number that the seed says.
+        // Members lost in the same instant: none, one, as many as can be borne, and again, from a
+        // number that the seed says.
         let lost_count = (number + first_lost_count) % (array.bears_in_a_cut() + 1);
         random.shuffle(&mut nvdimms);
         nvdimms.truncate(array.shape.member_count - lost_count);

@@ -1,6 +1,8 @@
-//! Debian's kernel, made ready to boot fast: unpacked on the host, and those modules that the guest loads, in an order that works.
+//! Debian's kernel, made ready to boot fast: unpacked on the host, and those modules that the guest
+//! loads, in an order that works.
 //!
-//! An emulated processor takes seconds to decompress a kernel. QEMU starts an uncompressed one directly (PVH).
+//! An emulated processor takes seconds to decompress a kernel. QEMU starts an uncompressed one
+//! directly (PVH).
 
 use super::tool;
 use crate::{Outcome, about};
@@ -12,7 +14,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Modules for NVDIMMs, CXL memory and XFS; NVMe, virtio and ext4 are built in. What they depend on is found.
+/// Modules for NVDIMMs, CXL memory and XFS; NVMe, virtio and ext4 are built in. What they depend on
+/// is found.
 const WANTED: [&str; 10] =
     ["nfit", "nd_pmem", "dax_pmem", "device_dax", "cxl_acpi", "cxl_pci", "cxl_mem", "cxl_pmem", "cxl_port", "xfs"];
 
@@ -51,7 +54,8 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Outcome<Vec<u8>> {
     })
 }
 
-/// Puts the wanted modules and what they need below `root`, unpacked, and their order into `root/modules/list`.
+/// Puts the wanted modules and what they need below `root`, unpacked, and their order into
+/// `root/modules/list`.
 pub(crate) fn modules(tree: &Path, root: &Path) -> Outcome {
     let mut files = BTreeMap::new();
     collect(tree, &mut files)?;

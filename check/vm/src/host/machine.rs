@@ -1,7 +1,8 @@
 //! One virtual machine: its hardware, its start, its end, and the moment in which its power is cut.
 //!
-//! Invariants: QEMU does not outlive this process (setpriv --pdeathsig; so the thread that starts a machine must outlive it), nor its handle. A
-//! stopped machine's backing files hold what its NVDIMMs held at one instant: they are copied only after every thread of QEMU has stopped.
+//! Invariants: QEMU does not outlive this process (setpriv --pdeathsig; so the thread that starts a
+//! machine must outlive it), nor its handle. A stopped machine's backing files hold what its
+//! NVDIMMs held at one instant: they are copied only after every thread of QEMU has stopped.
 
 use super::{packages::Packages, root::System};
 use crate::{Outcome, about, array::FileSystem, job::Job};
@@ -69,7 +70,8 @@ pub(crate) fn new_file(path: &Path, bytes: u64) -> Outcome {
     File::create(path).and_then(|file| file.set_len(bytes)).map_err(about(path.display()))
 }
 
-/// Processor time that a machine may use: some ten times what a job needs. Not time on the clock, which on a busy host says nothing.
+/// Processor time that a machine may use: some ten times what a job needs. Not time on the clock,
+/// which on a busy host says nothing.
 const PROCESSOR_SECONDS_MAX: u64 = 600;
 /// Time on the clock, for a machine that does nothing.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -105,7 +107,8 @@ impl Machine {
         }
         let features = if hardware.cxl.is_some() { ",cxl=on" } else { "" };
         command.args(["-machine", &format!("q35,nvdimm=on{features}{}", hardware.platform.option())]);
-        // rep movsb is slow in emulation: without erms and fsrm the kernel copies otherwise. A kernel that sees a hypervisor makes no CXL regions.
+        // rep movsb is slow in emulation: without erms and fsrm the kernel copies otherwise. A
+        // kernel that sees a hypervisor makes no CXL regions.
         let processor = if hardware.cxl.is_some() { "max,-erms,-fsrm,-hypervisor" } else { "max,-erms,-fsrm" };
         command.args(["-accel", "tcg,thread=multi,tb-size=256", "-cpu", processor, "-smp", &hardware.processors.to_string()]);
         command.args(["-m", &format!("{MEMORY_MIB}M,slots=16,maxmem=16G"), "-nodefaults", "-no-user-config", "-no-reboot"]);
@@ -195,7 +198,8 @@ impl Machine {
         ["result", "log", "console", "qemu"].map(tail).concat()
     }
 
-    /// Cuts the power as far as the copies made by `copy` can tell: it runs while nothing in the machine moves.
+    /// Cuts the power as far as the copies made by `copy` can tell: it runs while nothing in the
+    /// machine moves.
     pub(crate) fn frozen<T>(&mut self, copy: impl FnOnce(&Self) -> Outcome<T>) -> Outcome<T> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or("QEMU has no process number")?;
         kill_process(pid, Signal::STOP).map_err(about("stopping QEMU"))?;
@@ -230,7 +234,8 @@ impl Drop for Machine {
     }
 }
 
-/// A host bridge with one root port and a persistent type-3 device behind it, and a fixed window for it.
+/// A host bridge with one root port and a persistent type-3 device behind it, and a fixed window
+/// for it.
 fn cxl(path: &Path) -> Outcome<Vec<String>> {
     let bytes = fs::metadata(path).map_err(about(path.display()))?.len();
     let labels = path.with_extension("labels");

@@ -1,8 +1,9 @@
 //! What the virtual machine needs: a kernel, QEMU, and tools for NVDIMMs, CXL and XFS.
 //!
-//! The script check/vm/packages.sh, which is compiled into this program, downloads and unpacks them into a directory. When all is there
-//! it makes the file `complete`, which holds the kernel's version; while that file exists, the script is not run again. QEMU is taken
-//! from the directory or, if the script has left it out, from the host.
+//! The script check/vm/packages.sh, which is compiled into this program, downloads and unpacks them
+//! into a directory. When all is there it makes the file `complete`, which holds the kernel's
+//! version; while that file exists, the script is not run again. QEMU is taken from the directory
+//! or, if the script has left it out, from the host.
 
 use super::tool;
 use crate::{Outcome, about};
@@ -13,8 +14,8 @@ use std::{
 };
 
 const SCRIPT: &str = include_str!("../../packages.sh");
-/// The oldest major version of QEMU that serves. Older ones crash the virtual machine at the instruction cmpxchg16b, and offer no CXL with
-/// software emulation.
+/// The oldest major version of QEMU that serves. Older ones crash the virtual machine at the
+/// instruction cmpxchg16b, and offer no CXL with software emulation.
 const QEMU_MAJOR_MIN: u32 = 9;
 
 /// Where the packages' files and QEMU are.
@@ -24,12 +25,14 @@ pub(crate) struct Packages {
     /// The directory into which the packages are unpacked, as if it were the root directory.
     pub(crate) unpacked: PathBuf,
     pub(crate) qemu: PathBuf,
-    /// Directories to name to QEMU for its firmware; empty for the host's QEMU, which knows its own.
+    /// Directories to name to QEMU for its firmware; empty for the host's QEMU, which knows its
+    /// own.
     pub(crate) firmware: Vec<PathBuf>,
 }
 
 impl Packages {
-    /// Sees to it that `directory` is complete, which may take a download, and that QEMU serves; says where everything is.
+    /// Sees to it that `directory` is complete, which may take a download, and that QEMU serves;
+    /// says where everything is.
     pub(crate) fn ensure(directory: &Path) -> Outcome<Self> {
         let complete = directory.join("complete");
         if !complete.exists() {

@@ -1,7 +1,9 @@
-//! The guest's root file system: this program as process 1, programs of the host with their libraries, modules, a PostgreSQL cluster.
+//! The guest's root file system: this program as process 1, programs of the host with their
+//! libraries, modules, a PostgreSQL cluster.
 //!
-//! An ext4 image that the guest mounts read-only from an emulated NVMe disk: the guest reads what it needs, and nothing is unpacked
-//! by an emulated processor. It is made anew for each run, from the library and the programs as they are now.
+//! An ext4 image that the guest mounts read-only from an emulated NVMe disk: the guest reads what
+//! it needs, and nothing is unpacked by an emulated processor. It is made anew for each run, from
+//! the library and the programs as they are now.
 
 use super::{kernel, packages::Packages, tool};
 use crate::{Outcome, about, guest::USER_ID, options::Options};

@@ -178,8 +178,8 @@ fn clock_seed() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_micros()) + 1)
 }
 
-/// What QEMU said of itself, if it ended by an assertion of its own: such a machine tells nothing of the array. (Seen once: `iotlb_to_section`,
-/// four seconds after it was switched on.)
+/// What QEMU said of itself, if it ended by an assertion of its own: such a machine tells nothing
+/// of the array. (Seen once: `iotlb_to_section`, four seconds after it was switched on.)
 fn own_failure(message: &str) -> Option<&str> {
     message.lines().map(str::trim).find(|line| line.starts_with("qemu: qemu-system-x86_64: ") && line.contains(": Assertion `"))
 }

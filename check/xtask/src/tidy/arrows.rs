@@ -1,14 +1,18 @@
-//! Which crate may depend on which: down the path of a request, never up, never sideways between fronts.
+//! Which crate may depend on which: down the path of a request, never up, never sideways between
+//! fronts.
 //!
-//! The rule is data: a layer per folder, a rank per crate within its layer. An arrow is allowed if it goes to a lower layer, or to a
-//! lower rank within the layer. Crates that run inside programs may use only the outside crates listed here.
+//! The rule is data: a layer per folder, a rank per crate within its layer. An arrow is allowed if
+//! it goes to a lower layer, or to a lower rank within the layer. Crates that run inside programs
+//! may use only the outside crates listed here.
 
 use serde_json::Value;
 
-/// Folders, lowest first. `control` stands beside `front`: neither may use the other, but for [`BESIDE`].
+/// Folders, lowest first. `control` stands beside `front`: neither may use the other, but for
+/// [`BESIDE`].
 const LAYERS: [(&str, usize); 6] = [("base", 0), ("media", 1), ("core", 2), ("front", 3), ("control", 3), ("check", 4)];
 
-/// The one arrow between them: the mount has a process of its own, and the operator's command starts it.
+/// The one arrow between them: the mount has a process of its own, and the operator's command
+/// starts it.
 const BESIDE: (&str, &str) = ("control/cli", "front/mount");
 
 /// Ranks within a layer. Crates that are not listed have no arrows within their layer.
@@ -32,7 +36,8 @@ const RANKS: [(&str, usize); 13] = [
 const PURE: [&str; 3] = ["core/layout", "core/parity", "core/format"];
 const PURE_MAY_USE: [&str; 4] = ["base/units", "core/layout", "core/parity", "core/format"];
 
-/// Outside crates that may run inside a program (ARCHITECTURE.md): without std, libc or hidden threads.
+/// Outside crates that may run inside a program (ARCHITECTURE.md): without std, libc or hidden
+/// threads.
 const INSIDE_PROGRAMS: [&str; 10] =
     ["bitflags", "crc", "hashbrown", "iced-x86", "linux-raw-sys", "once_cell", "rustix", "talc", "thiserror", "zerocopy"];
 

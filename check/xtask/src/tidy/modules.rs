@@ -1,7 +1,9 @@
 //! Which modules of the library use each other.
 //!
-//! An arrow goes from a module of front/preload/src to each other one that it names as `crate::…`; files below a module's folder count as that module. Tests and comments do not count. Two
-//! modules with arrows in both directions can be understood only together. Those that there are stand in [`MUTUAL`], and no new ones come.
+//! An arrow goes from a module of front/preload/src to each other one that it names as `crate::…`;
+//! files below a module's folder count as that module. Tests and comments do not count. Two modules
+//! with arrows in both directions can be understood only together. Those that there are stand in
+//! [`MUTUAL`], and no new ones come.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +12,8 @@ use std::{
 
 const SOURCES: &str = "front/preload/src";
 
-/// The pairs that there are, each in alphabetical order. Which arrow of a pair is to go is for who breaks it.
+/// The pairs that there are, each in alphabetical order. Which arrow of a pair is to go is for who
+/// breaks it.
 const MUTUAL: [(&str, &str); 24] = [
     ("arch", "signals"),
     ("array", "calls"),

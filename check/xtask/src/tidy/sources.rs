@@ -1,11 +1,16 @@
-//! What every text file of the repository keeps to: a purpose on top, a bounded length, no leftovers, no machine's paths.
+//! What every text file of the repository keeps to: a purpose on top, a bounded length, no
+//! leftovers, no machine's paths.
 
 use std::path::Path;
 
 /// Past this a file has more than one subject.
 const LINES_MAX: usize = 900;
 
-/// Leftovers, and why they are none of the repository's. Written in pieces, so that this file may be checked too.
+/// Comments and documents are read beside other text: a line of theirs has about 100 columns.
+const COLUMNS_MAX: usize = 104;
+
+/// Leftovers, and why they are none of the repository's. Written in pieces, so that this file may
+/// be checked too.
 const LEFTOVERS: [(&str, &str); 6] = [
     (concat!("TO", "DO"), "build it, or say under limits that it is not built"),
     (concat!("FIX", "ME"), "fix it"),
@@ -40,6 +45,9 @@ pub(super) fn check(file: &Path, text: &str) -> Vec<String> {
     for (index, line) in text.lines().enumerate() {
         let at = format!("{shown}:{}", index + 1);
         complaints.extend(line_complaints(&at, line));
+        if is_too_wide(extension, line) {
+            complaints.push(format!("{at}: more than {COLUMNS_MAX} columns; wrap it"));
+        }
     }
     complaints
 }
@@ -58,6 +66,18 @@ fn line_complaints(at: &str, line: &str) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// Tells whether a line of prose is too wide: a comment of a source file, or a line of a document. A
+/// row of a table is one line, however wide, and what is shown as it is (commands, pictures) too.
+fn is_too_wide(extension: &str, line: &str) -> bool {
+    let prose = match extension {
+        "rs" => line.trim_start().strip_prefix("//").map(|comment| comment.trim_start_matches(['/', '!'])),
+        "md" => Some(line),
+        _ => None,
+    };
+    let is_shown = |text: &str| text.starts_with("    ") || text.trim_start().starts_with('|');
+    line.chars().count() > COLUMNS_MAX && prose.is_some_and(|text| !is_shown(text))
 }
 
 /// A word in a file that explains rules is allowed when it is quoted as a rule: "no WORD".
@@ -91,6 +111,19 @@ mod tests {
         let long = |lines| format!("//! x\n{}", "\n".repeat(lines - 1));
         assert_eq!(complaints("a.rs", &long(LINES_MAX)), 0);
         assert_eq!(complaints("a.rs", &long(LINES_MAX + 1)), 1);
+    }
+
+    #[test]
+    fn prose_is_wrapped() {
+        let wide = "wide ".repeat(COLUMNS_MAX / 5 + 1);
+        for start in ["// ", "    /// ", "//! "] {
+            assert_eq!(complaints("a.rs", &format!("//! x\n{start}{wide}")), 1, "{start}");
+            assert_eq!(complaints("a.rs", &format!("//! x\n{start}| {wide}|")), 0, "{start}");
+        }
+        assert_eq!(complaints("a.rs", &format!("//! x\nlet wide = \"{wide}\";")), 0);
+        assert_eq!(complaints("a.md", &format!("- {wide}")), 1);
+        assert_eq!(complaints("a.md", &wide[..COLUMNS_MAX]), 0);
+        assert_eq!(complaints("a.md", &format!("    $ {wide}")), 0);
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! `scrub`: everything that members hold is read and compared, while programs work.
 //!
-//! First what lies under `.cxlraid` is read as files (`tables`); then the array is attached as by any program, and of each directory the names (`namespace::scrub_directory`), of each file copies and parity are compared (`file::Inode::scrub`).
+//! First what lies under `.cxlraid` is read as files (`tables`); then the array is attached as by
+//! any program, and of each directory the names (`namespace::scrub_directory`), of each file copies
+//! and parity are compared (`file::Inode::scrub`).
 //!
-//! A check changes nothing but what every program that opens a file changes: what a dead process left is made good, and a damaged inode record is made anew from another member's. A file that waits to be rebuilt is opened for
-//! reading only, so that a check does not rebuild; and so is one of which bytes wait for resync, which would make parity from whatever the data are by now: the lanes name what was written last also after an orderly end.
+//! A check changes nothing but what every program that opens a file changes: what a dead process
+//! left is made good, and a damaged inode record is made anew from another member's. A file that
+//! waits to be rebuilt is opened for reading only, so that a check does not rebuild; and so is one
+//! of which bytes wait for resync, which would make parity from whatever the data are by now: the
+//! lanes name what was written last also after an orderly end.
 
 mod report;
 mod tables;
@@ -163,7 +168,8 @@ fn tables_of(faults: Vec<Fault>, after: Option<&[Fault]>) -> Vec<TableView> {
     faults.into_iter().map(|fault| (is_gone(&fault), fault)).map(|(is_gone, fault)| TableView::new(fault, is_gone)).collect()
 }
 
-/// A walk over the array's files. One thread compares names and puts files into the queue, out of which all take them.
+/// A walk over the array's files. One thread compares names and puts files into the queue, out of
+/// which all take them.
 struct Walk<'a> {
     files: &'a ArrayFiles,
     repair: bool,
@@ -212,7 +218,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Compares the names below these paths, and has the files compared. What somebody has asked for must be there.
+    /// Compares the names below these paths, and has the files compared. What somebody has asked
+    /// for must be there.
     fn roots(&self, roots: &[PathBuf], must_exist: bool, ahead: usize) -> Result<(), Failure> {
         // The inodes, with their generations, that were met: a file may have several names.
         let mut seen = BTreeSet::new();
@@ -255,7 +262,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Puts a file into the queue. If that holds so many that names are known far ahead of the files that are compared, this thread compares one.
+    /// Puts a file into the queue. If that holds so many that names are known far ahead of the
+    /// files that are compared, this thread compares one.
     fn add(&self, path: Vec<u8>, attribute: Attribute, ahead: usize) {
         let mut queue = self.queue();
         queue.files.push_back((path, attribute));
@@ -311,7 +319,8 @@ impl Walk<'_> {
         true
     }
 
-    /// None, and it is told, if a file could not be opened; None, too, if it went, or another file took its place, since its name was compared.
+    /// None, and it is told, if a file could not be opened; None, too, if it went, or another file
+    /// took its place, since its name was compared.
     fn told(&self, path: &Path, opened: io::Result<Option<FileRef>>) -> Option<FileRef> {
         match opened {
             Ok(file) => file,
@@ -367,7 +376,8 @@ fn estimate_below(files: &ArrayFiles, path: &Path) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Whether a path leads to a file, and about how many bytes of data it has, by its backing file on one member: holes are none of them.
+/// Whether a path leads to a file, and about how many bytes of data it has, by its backing file on
+/// one member: holes are none of them.
 fn estimate(files: &ArrayFiles, path: &Path) -> (bool, u64) {
     let geometry = files.core().array().geometry();
     let on_member = |member: PathBuf| member.join(path.strip_prefix("/").unwrap_or(path));

@@ -37,8 +37,8 @@ pub(crate) struct Report {
     pub(crate) out: Vec<Slot>,
     /// Files that wait to be rebuilt on some member.
     pub(crate) waiting_files: u64,
-    /// Bytes whose redundancy did not fit and that are no mismatch: programs store to them through mappings, or a
-    /// resync of them is still to be made.
+    /// Bytes whose redundancy did not fit and that are no mismatch: programs store to them through
+    /// mappings, or a resync of them is still to be made.
     pub(crate) unsettled_bytes: u64,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Report {
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct DataView {
     pub(crate) path: String,
-    /// The first byte of the range, as an offset in the file. The range lies in the wrong chunk if one is known to be
-    /// wrong, otherwise in the first chunk of the stripe.
+    /// The first byte of the range, as an offset in the file. The range lies in the wrong chunk if
+    /// one is known to be wrong, otherwise in the first chunk of the stripe.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     /// How many bytes of the range do not fit.
@@ -59,12 +59,12 @@ pub(crate) struct DataView {
     /// What the wrong member holds of the stripe: "data", "P" or "Q".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holds: Option<&'static str>,
-    /// Whether the wrong members are known ("located"), whether it cannot be known which are wrong ("unknown"), or
-    /// whether more than one is wrong ("several").
+    /// Whether the wrong members are known ("located"), whether it cannot be known which are wrong
+    /// ("unknown"), or whether more than one is wrong ("several").
     pub(crate) verdict: &'static str,
-    /// What was done: "no" (nothing), "rewritten" (the wrong members' bytes, from the others), "recomputed" (copies and
-    /// parity, from the data), "failed", or "waits" (for the resync by the next program that opens the file for
-    /// writing).
+    /// What was done: "no" (nothing), "rewritten" (the wrong members' bytes, from the others),
+    /// "recomputed" (copies and parity, from the data), "failed", or "waits" (for the resync by the
+    /// next program that opens the file for writing).
     pub(crate) mended: &'static str,
     /// Why mending has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,8 +135,8 @@ impl DataView {
         }
     }
 
-    /// Joins `next` to this range if `next` begins where this range ends and both are alike otherwise. Returns whether
-    /// it was joined.
+    /// Joins `next` to this range if `next` begins where this range ends and both are alike
+    /// otherwise. Returns whether it was joined.
     fn absorb(&mut self, next: &Self) -> bool {
         let same = |a: &Self, b: &Self| {
             (&a.path, &a.members, &a.wrong, a.holds, a.verdict, a.mended, &a.why)
@@ -228,7 +228,8 @@ impl TableView {
     }
 }
 
-/// Adds a range that does not fit to those of its file. A range that continues the last one is joined to it.
+/// Adds a range that does not fit to those of its file. A range that continues the last one is
+/// joined to it.
 pub(crate) fn add(ranges: &mut Vec<DataView>, found: DataView) {
     if !ranges.last_mut().is_some_and(|last| last.absorb(&found)) {
         ranges.push(found);
@@ -267,8 +268,8 @@ impl Report {
         self.mismatches.len() + self.names.len() + self.tables.len()
     }
 
-    /// Whether everything that could be compared was compared and fits. Bytes that programs store to just now
-    /// (`unsettled_bytes`) do not count.
+    /// Whether everything that could be compared was compared and fits. Bytes that programs store
+    /// to just now (`unsettled_bytes`) do not count.
     pub(crate) const fn is_fine(&self) -> bool {
         self.wrong() == 0 && self.unread.is_empty() && self.out.is_empty() && self.waiting_files == 0 && !self.interrupted
     }
@@ -304,8 +305,8 @@ impl Report {
         }
     }
 
-    /// Writes into the log of events what does not fit, once for each file and its wrong members. If `is_whole`, also
-    /// how the scrub of the whole array ended.
+    /// Writes into the log of events what does not fit, once for each file and its wrong members.
+    /// If `is_whole`, also how the scrub of the whole array ended.
     pub(crate) fn tell(&self, is_whole: bool, members: &[String]) {
         let mut told = BTreeSet::new();
         let mut tell = |path: &str, slots: &[Slot], what: &str| {

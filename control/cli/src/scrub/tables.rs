@@ -1,8 +1,12 @@
-//! This module has the part of a scrub that reads members' `.cxlraid`: superblocks, tables, the log of names, the journal.
+//! This module has the part of a scrub that reads members' `.cxlraid`: superblocks, tables, the log
+//! of names, the journal.
 //!
-//! Everything is read as files, before the array is attached: a start heals some of it, and then nobody would hear that a member had rotted.
+//! Everything is read as files, before the array is attached: a start heals some of it, and then
+//! nobody would hear that a member had rotted.
 //!
-//! While programs run records change between two reads. So what looks wrong is read again: it is wrong if its bytes stay as they are. A record that goes on changing is being stored, whole, by those who change it.
+//! While programs run records change between two reads. So what looks wrong is read again: it is
+//! wrong if its bytes stay as they are. A record that goes on changing is being stored, whole, by
+//! those who change it.
 
 use crate::inspect::open_regular;
 use format::{
@@ -39,7 +43,8 @@ const FAULTS_MAX: usize = 1000;
 /// Something wrong under a member's `.cxlraid`, or in the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fault {
-    /// The member; None where it is the array's journal elsewhere, or nothing says which member is wrong.
+    /// The member; None where it is the array's journal elsewhere, or nothing says which member is
+    /// wrong.
     pub(crate) slot: Option<Slot>,
     /// The file.
     pub(crate) file: String,
@@ -107,7 +112,8 @@ pub(crate) fn look(places: &[Place], array: Uuid, journal: Option<&Path>) -> Vec
     faults
 }
 
-/// Reads again what looks wrong, until it is not, or its bytes stay as they are. What goes on changing is no fault.
+/// Reads again what looks wrong, until it is not, or its bytes stay as they are. What goes on
+/// changing is no fault.
 fn settled<T: PartialEq>(mut first: T, is_wrong: impl Fn(&T) -> bool, mut read: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..LOOK_COUNT {
         if !is_wrong(&first) {
@@ -220,7 +226,8 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What is behind the end of the file, or cannot be read, stays as it is in the buffer: zeros. Returns how much could be read.
+/// What is behind the end of the file, or cannot be read, stays as it is in the buffer: zeros.
+/// Returns how much could be read.
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> usize {
     let mut done = 0;
     while done < buffer.len() {
@@ -234,7 +241,8 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> usize {
     done
 }
 
-/// Calls `visit` with pieces of the range that some table has data in: the offset, and each table's bytes.
+/// Calls `visit` with pieces of the range that some table has data in: the offset, and each table's
+/// bytes.
 fn each_piece(tables: &[Table], start: u64, end: u64, step: usize, mut visit: impl FnMut(u64, &[Vec<u8>])) {
     let mut at = start;
     while at < end {
@@ -289,7 +297,8 @@ fn unsound(number: u64, record: &[u8], table: &Table) -> Option<&'static str> {
     let sound = Sound::of(number, record);
     let is_free = record[STATE_OFFSET] == InodeState::Free.code();
     match sound {
-        // Of a free record nothing but the generation means anything, and its last size may be from a store that was cut short.
+        // Of a free record nothing but the generation means anything, and its last size may be from
+        // a store that was cut short.
         Sound { constant: false, .. } => Some("shape"),
         Sound { notes: false, .. } => Some("state"),
         Sound { size: false, .. } if !is_free => Some("size"),
@@ -348,7 +357,8 @@ fn lanes(table: &Table, faults: &mut Vec<Fault>) {
     }
 }
 
-/// The table of changed files: a mark is one of two, a record fits its check, and the rest is zeros, or is not there.
+/// The table of changed files: a mark is one of two, a record fits its check, and the rest is
+/// zeros, or is not there.
 fn changed(table: &Table, array: Uuid, faults: &mut Vec<Fault>) {
     let end = CHANGED_FILE_BYTES as u64;
     let behind = table.bytes.saturating_sub(end);
@@ -439,7 +449,9 @@ fn alike(tables: &[Table], start: u64, end: u64, faults: &mut Vec<Fault>) {
     });
 }
 
-/// The copies of the journal: headers and records must fit their checks, and copies must be the same. Of what a settled record has written nothing is used any more, and it has no checksum: of one copy it is not looked at.
+/// The copies of the journal: headers and records must fit their checks, and copies must be the
+/// same. Of what a settled record has written nothing is used any more, and it has no checksum: of
+/// one copy it is not looked at.
 fn journals(copies: &[(Option<Slot>, PathBuf)], faults: &mut Vec<Fault>) {
     let mut tables = Vec::new();
     let mut header = None;

@@ -23,7 +23,8 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// A program with the library on the array called db, which ends within a minute, even if it waits for ever.
+/// A program with the library on the array called db, which ends within a minute, even if it waits
+/// for ever.
 pub(crate) fn on_array(bench: &Bench, program: &[&str]) -> Command {
     let mut command = bench.program(Path::new("timeout"), &["60", env!("CARGO_BIN_EXE_cxlraid"), "run", "db", "--"]);
     command.args(program).env("CXLRAID_LIB", library());

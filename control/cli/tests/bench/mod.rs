@@ -1,4 +1,5 @@
-//! The built command in a home of its own, with three empty member directories on tmpfs, as the tests of it use it.
+//! The built command in a home of its own, with three empty member directories on tmpfs, as the
+//! tests of it use it.
 #![allow(dead_code)] // Each test program uses a part of it.
 
 pub(crate) mod filled;

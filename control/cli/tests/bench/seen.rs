@@ -5,7 +5,8 @@ use std::{fs, path::PathBuf, time::SystemTime};
 
 pub(crate) const MEMBERS: [&str; 3] = ["m0", "m1", "m2"];
 
-/// Returns the regular files in the members' `.cxlraid`, each with its content and the time of its last change.
+/// Returns the regular files in the members' `.cxlraid`, each with its content and the time of its
+/// last change.
 pub(crate) fn metadata(bench: &Bench) -> Vec<(PathBuf, Vec<u8>, SystemTime)> {
     let files = MEMBERS.iter().flat_map(|member| fs::read_dir(bench.path(member).join(".cxlraid")).unwrap());
     let mut found: Vec<_> = files
@@ -17,7 +18,8 @@ pub(crate) fn metadata(bench: &Bench) -> Vec<(PathBuf, Vec<u8>, SystemTime)> {
     found
 }
 
-/// Runs `cxlraid status` of the array called db, which ends within a minute and changes nothing on any member. Returns its exit status and what it says.
+/// Runs `cxlraid status` of the array called db, which ends within a minute and changes nothing on
+/// any member. Returns its exit status and what it says.
 #[track_caller]
 pub(crate) fn status(bench: &Bench) -> (Option<i32>, String) {
     let before = metadata(bench);

@@ -1,4 +1,5 @@
-//! The levels. Each is one small file that states its fault tolerance as data and names its operations.
+//! The levels. Each is one small file that states its fault tolerance as data and names its
+//! operations.
 
 mod raid0;
 mod raid01;
@@ -29,7 +30,8 @@ pub(crate) struct LevelTable<M> {
     pub(crate) zero: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Done,
     /// Makes redundancy fit the data.
     pub(crate) resync: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Done,
-    /// Computes whole stripes of members, in place, from the others; false if that cannot be done in place.
+    /// Computes whole stripes of members, in place, from the others; false if that cannot be done
+    /// in place.
     pub(crate) rebuild: fn(&Io<'_, M>, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, Stop>,
     /// Counts bytes of redundancy that do not fit the data.
     pub(crate) verify: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, Stop>,

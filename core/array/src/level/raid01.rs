@@ -1,4 +1,5 @@
-//! RAID 01: a mirror of two stripe sets. One failure is always borne, more if no column is hit in both sets.
+//! RAID 01: a mirror of two stripe sets. One failure is always borne, more if no column is hit in
+//! both sets.
 
 use super::LevelTable;
 use crate::mirror;

@@ -13,7 +13,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How many are remembered of one file. When members went and came so often while it was open that there are more, the oldest but the first is forgotten.
+/// How many are remembered of one file. When members went and came so often while it was open that
+/// there are more, the oldest but the first is forgotten.
 const ANCHOR_COUNT: usize = 4;
 
 /// The device and inode numbers of the backing files. All zeros: none.
@@ -25,7 +26,8 @@ pub struct Anchors {
 }
 
 impl Anchors {
-    /// Notes a backing file, by device and inode number, that a program has, or is about to have, a descriptor of.
+    /// Notes a backing file, by device and inode number, that a program has, or is about to have, a
+    /// descriptor of.
     #[inline]
     pub fn note(&self, identity: [u64; 2]) {
         let first = &self.identities[0];
@@ -48,8 +50,9 @@ impl Anchors {
         // Half an entry must match nothing: no inode has number 0.
         place[1].store(0, Ordering::Release);
         place[0].store(identity[0], Ordering::Release);
-        // Sequentially consistent, as a lock of the kernel's is: of two processes, one that notes its backing file and then looks for locks, and one that takes a lock and then
-        // looks for backing files, at least one sees the other.
+        // Sequentially consistent, as a lock of the kernel's is: of two processes, one that notes
+        // its backing file and then looks for locks, and one that takes a lock and then looks for
+        // backing files, at least one sees the other.
         place[1].store(identity[1], Ordering::SeqCst);
     }
 
@@ -60,7 +63,8 @@ impl Anchors {
         self.identities[1][1].load(Ordering::SeqCst) != 0
     }
 
-    /// The first one: what programs are told the file is, while anybody has it open. None if none is noted yet.
+    /// The first one: what programs are told the file is, while anybody has it open. None if none
+    /// is noted yet.
     #[inline]
     #[must_use]
     pub fn identity(&self) -> Option<[u64; 2]> {

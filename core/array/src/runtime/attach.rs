@@ -1,10 +1,14 @@
-//! The processes that are attached: each has a slot of the runtime segment, and owns locks by the slot's number and the count of its tenancies.
+//! The processes that are attached: each has a slot of the runtime segment, and owns locks by the
+//! slot's number and the count of its tenancies.
 //!
-//! What looks through all processes goes by a bit for each slot that is taken, so it costs as much as there are processes, however many slots there are.
+//! What looks through all processes goes by a bit for each slot that is taken, so it costs as much
+//! as there are processes, however many slots there are.
 //!
 //! Invariants:
-//! - the tenancy alone says whether a slot is taken. The slot's bit is set before its process is named, and cleared before the slot is free; so each process that is named has its bit;
-//! - a process that dies between those steps leaves a slot that nobody has, until the segment is made anew.
+//! - the tenancy alone says whether a slot is taken. The slot's bit is set before its process is
+//!   named, and cleared before the slot is free; so each process that is named has its bit;
+//! - a process that dies between those steps leaves a slot that nobody has, until the segment is
+//!   made anew.
 
 use super::{Runtime, Segment};
 use crate::liveness::{ProcessId, exists, process_lives};
@@ -15,7 +19,8 @@ use sys::{AsRawFd, OsError, Result};
 /// Processes that can be attached at once.
 pub const ATTACH_SLOT_COUNT: usize = 16384;
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
-/// As many slots are used however few processes there are: a slot, and with it the name of a lock's owner, comes again the later the more there are.
+/// As many slots are used however few processes there are: a slot, and with it the name of a lock's
+/// owner, comes again the later the more there are.
 const WINDOW_MIN: usize = 1024;
 /// So many processes are looked at closely by each that starts, at some 10 us each.
 const LOOK_COUNT: usize = 64;
@@ -24,8 +29,9 @@ const LOOK_COUNT: usize = 64;
 #[repr(C)]
 pub(super) struct AttachSlot {
     pub(super) pid: AtomicU32,
-    /// How often the slot was taken or freed: odd while it is taken. The count of a taken slot is part of its process' owner id, so that
-    /// a lock held by a dead process is not mistaken for the slot's next owner's.
+    /// How often the slot was taken or freed: odd while it is taken. The count of a taken slot is
+    /// part of its process' owner id, so that a lock held by a dead process is not mistaken for the
+    /// slot's next owner's.
     pub(super) tenancy: AtomicU32,
     /// Start time in clock ticks since boot (proc(5)), so that a reused pid is recognised.
     pub(super) start_ticks: AtomicU64,
@@ -35,7 +41,8 @@ pub(super) struct AttachSlot {
     pub(super) listener: AtomicU32,
     /// Files it has mappings of, at most.
     pub(super) shown_count: AtomicU32,
-    /// The process whose lock it waits for (waits.rs) in the lower half, when that was noted in the upper one; 0 for none.
+    /// The process whose lock it waits for (waits.rs) in the lower half, when that was noted in the
+    /// upper one; 0 for none.
     pub(super) waits_for: AtomicU64,
     /// 1 if its process may watch files of the array (watchers.rs).
     pub(super) watches: AtomicU32,
@@ -43,7 +50,8 @@ pub(super) struct AttachSlot {
     pub(super) leaves: AtomicU32,
     /// The beginnings of members that its process can follow (joining.rs).
     pub(super) reach: AtomicU64,
-    /// Its process' threads that are about to execute a program which does not attach (executing.rs).
+    /// Its process' threads that are about to execute a program which does not attach
+    /// (executing.rs).
     pub(super) executing: AtomicU64,
 }
 
@@ -85,7 +93,8 @@ impl Runtime {
 
     /// Takes a slot for `process`, which must be alive.
     pub(super) fn attach_as(&self, process: ProcessId) -> Result<OwnerId> {
-        // Few processes share few slots, so that the memory of slots which nobody needs is never touched.
+        // Few processes share few slots, so that the memory of slots which nobody needs is never
+        // touched.
         let mut window = (2 * self.taken_slots().count()).next_power_of_two().clamp(WINDOW_MIN, ATTACH_SLOT_COUNT);
         loop {
             if let Some(owner) = self.attach_within(window, process) {
@@ -139,8 +148,8 @@ impl Runtime {
         }
     }
 
-    /// What the calling thread announced is complete: its lane names nothing that others would have to see to. Other threads may be in
-    /// the middle of a write, and end with the process there.
+    /// What the calling thread announced is complete: its lane names nothing that others would have
+    /// to see to. Other threads may be in the middle of a write, and end with the process there.
     fn release_lane(&self, me: OwnerId) {
         let held = &sys::thread::block().lane;
         if let Some(lane) = self.segment().lanes.get((held.load(Ordering::Relaxed) as usize).wrapping_sub(1))
@@ -153,8 +162,9 @@ impl Runtime {
 
     /// Gives back what dead processes held. Returns how many processes live; 0 only if none does.
     ///
-    /// Of many processes most are only asked whether they are there. One that has died and is still there (its parent has not waited for it, or it is just ending) is given back
-    /// by whoever meets a lock of it, or by a process that starts later: each looks closely at others.
+    /// Of many processes most are only asked whether they are there. One that has died and is still
+    /// there (its parent has not waited for it, or it is just ending) is given back by whoever
+    /// meets a lock of it, or by a process that starts later: each looks closely at others.
     pub fn reap(&self) -> usize {
         let first = sys::rustix::process::getpid().as_raw_nonzero().get() as usize % self.taken_slots().count().max(1);
         let mut living = 0;
@@ -179,7 +189,8 @@ impl Runtime {
         self.reaped_nameless.load(Ordering::Relaxed)
     }
 
-    /// With nobody attached no file is open, whatever processes left behind that died between fork and their first call.
+    /// With nobody attached no file is open, whatever processes left behind that died between fork
+    /// and their first call.
     pub(super) fn forget_open_files(&self) {
         let segment = self.segment();
         for index in self.used_entries() {
@@ -225,14 +236,15 @@ impl Runtime {
         true
     }
 
-    /// Gives back what earlier programs of this very process held, which exec ended. What they left open and this program has too must be its own
-    /// by now.
+    /// Gives back what earlier programs of this very process held, which exec ended. What they left
+    /// open and this program has too must be its own by now.
     pub fn forget_former_programs(&self) {
         let process = ProcessId::current();
         let mine = slot_of(self.me());
         let former = |&index: &usize| index != mine && self.slot_process(index) == process;
         for index in self.taken_slots().filter(former) {
-            // Another process may find at the same time that the former program has ended: only one of the two goes on.
+            // Another process may find at the same time that the former program has ended: only one
+            // of the two goes on.
             let pid = &self.segment().attach[index].pid;
             if pid.compare_exchange(process.pid, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.release_slot(index);
@@ -282,7 +294,8 @@ pub(super) fn taken_slots_in(segment: &Segment) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Slot index in the lower bits, tenancy above, never 0 because tenancy is odd, below 2^31 for the bit that marks waiters.
+/// Slot index in the lower bits, tenancy above, never 0 because tenancy is odd, below 2^31 for the
+/// bit that marks waiters.
 pub(super) fn owner_id(slot: usize, tenancy: u32) -> OwnerId {
     let id = (tenancy << SLOT_BITS | slot as u32) & (u32::MAX >> 1);
     OwnerId::new(id).unwrap_or(OwnerId::MAX)

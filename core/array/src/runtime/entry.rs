@@ -18,7 +18,8 @@ use sys::high_fd::Raised;
 use sys::rustix::fs::{self, CWD, Dir, DirEntry, FileType, Mode, OFlags, RenameFlags, Stat};
 use sys::{OsError, OwnedFd, Result};
 
-/// Where somebody else has made a file of the segment's first name, the segment's own name is the first one, this, and a random number that nobody could foretell.
+/// Where somebody else has made a file of the segment's first name, the segment's own name is the
+/// first one, this, and a random number that nobody could foretell.
 const ELSEWHERE: &str = "-run-";
 /// A segment that is being made: its name, this, and a random number.
 pub(super) const UNNAMED: &str = "-new-";
@@ -32,7 +33,8 @@ pub(super) const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags
 /// The segment's file, locked, what it is, and its path.
 ///
 /// # Errors
-/// `TIMEDOUT` if a process keeps the file locked; `BUSY` if the segment is removed and made again without end.
+/// `TIMEDOUT` if a process keeps the file locked; `BUSY` if the segment is removed and made again
+/// without end.
 pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(Raised, Stat, String)> {
     for _ in 0..TRY_COUNT {
         let (path, flags) = place(uuid, access)?;
@@ -53,7 +55,8 @@ pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(Rai
         }
         lock(&file)?;
         let stat = fs::fstat(&file)?;
-        // It may have been removed (`cxlraid stop`) while we waited for it: then the next one to open it would make another.
+        // It may have been removed (`cxlraid stop`) while we waited for it: then the next one to
+        // open it would make another.
         if stat.st_nlink != 0 {
             return Ok((file, stat, path));
         }
@@ -61,7 +64,8 @@ pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(Rai
     Err(OsError::BUSY)
 }
 
-/// Makes the segment's file of an array that several users may use. It has the array's group before it has its name: others of the group take it for theirs by that.
+/// Makes the segment's file of an array that several users may use. It has the array's group before
+/// it has its name: others of the group take it for theirs by that.
 fn make_shared(path: &str, access: Access, mode: Mode) -> Result<OwnedFd> {
     let number = u64::from_le_bytes(sys::random::bytes()?);
     let unnamed = format!("{path}{UNNAMED}{number:016x}");
@@ -108,7 +112,8 @@ pub fn segment_paths(uuid: Uuid) -> Vec<String> {
     paths
 }
 
-/// The names in the segments' directory that begin as those do which nobody could foretell, in ascending order.
+/// The names in the segments' directory that begin as those do which nobody could foretell, in
+/// ascending order.
 fn listed(uuid: Uuid) -> Vec<String> {
     let start = format!("{}{ELSEWHERE}", segment_path(uuid));
     let open = fs::open(DIRECTORY, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
@@ -119,8 +124,9 @@ fn listed(uuid: Uuid) -> Vec<String> {
     paths
 }
 
-/// Whether what has a segment's name was made by somebody who may have made the segment: the array's owner, root, this user, or one of those whom the array is open to. Nobody else gives a file to
-/// the array's group.
+/// Whether what has a segment's name was made by somebody who may have made the segment: the
+/// array's owner, root, this user, or one of those whom the array is open to. Nobody else gives a
+/// file to the array's group.
 fn is_believed(stat: &Stat, access: Access) -> bool {
     let own = [access.owner_uid, 0, sys::rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
     let is_groups = access.mode & stat.st_mode & 0o020 != 0 && stat.st_gid == access.owner_gid;

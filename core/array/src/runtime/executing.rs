@@ -1,16 +1,18 @@
-//! How other processes learn that a process has become another program (execve(2)), one that knows nothing of the array.
+//! How other processes learn that a process has become another program (execve(2)), one that knows
+//! nothing of the array.
 //!
-//! Such an exec ends all other threads of the process, wherever they are, and the process goes on under its pid. A thread
-//! that ends so inside a store leaves a lock, and its owner seems to live. So before the exec the calling thread opens the
-//! segment's file once more, close-on-exec, takes a read lock on a byte that belongs to the slot (an OFD lock, fcntl(2)),
-//! and counts itself in the slot. The kernel closes that description when no other thread of the process runs any more.
+//! Such an exec ends all other threads of the process, wherever they are, and the process goes on
+//! under its pid. A thread that ends so inside a store leaves a lock, and its owner seems to live.
+//! So before the exec the calling thread opens the segment's file once more, close-on-exec, takes a
+//! read lock on a byte that belongs to the slot (an OFD lock, fcntl(2)), and counts itself in the
+//! slot. The kernel closes that description when no other thread of the process runs any more.
 //!
-//! Invariant: while a program runs that uses the slot, at least as many descriptions hold the byte as the slot counts
-//! threads. So if the slot counts a thread and nobody holds the byte, the process is another program, and for the array it
-//! has died.
+//! Invariant: while a program runs that uses the slot, at least as many descriptions hold the byte
+//! as the slot counts threads. So if the slot counts a thread and nobody holds the byte, the
+//! process is another program, and for the array it has died.
 //!
-//! A child that another thread forks meanwhile has the description too, and keeps the byte until it executes or ends: so
-//! long the process seems to live.
+//! A child that another thread forks meanwhile has the description too, and keeps the byte until it
+//! executes or ends: so long the process seems to live.
 
 use super::attach::slot_of;
 use super::{Runtime, entry};
@@ -20,11 +22,13 @@ use sys::high_fd::Raised;
 use sys::rustix::fs::{self, Mode};
 use sys::{AsFd, ofd_lock};
 
-/// The byte of slot 0, far behind the bytes that segments have and that other locks are on; each slot has the one at its number behind it.
+/// The byte of slot 0, far behind the bytes that segments have and that other locks are on; each
+/// slot has the one at its number behind it.
 const FIRST_BYTE: i64 = 1 << 40;
 /// States what a thread that executes adds to the lower half of a slot's word.
 const THREAD: u64 = 1;
-/// States what every change adds to the upper half of the word, so that a thread which gave up is not mistaken for the next one.
+/// States what every change adds to the upper half of the word, so that a thread which gave up is
+/// not mistaken for the next one.
 const CHANGE: u64 = 1 << 32;
 
 /// Holds what is given back if the exec fails ([`Runtime::end_executing`]).
@@ -47,9 +51,9 @@ const fn byte_of(slot: usize) -> i64 {
 }
 
 impl Runtime {
-    /// Notes that the calling thread is about to execute a program that does not attach. Nothing is noted if this process is not
-    /// attached, or if the segment cannot be opened: then locks of threads that the exec ends are held until that program
-    /// ends.
+    /// Notes that the calling thread is about to execute a program that does not attach. Nothing is
+    /// noted if this process is not attached, or if the segment cannot be opened: then locks of
+    /// threads that the exec ends are held until that program ends.
     #[must_use]
     pub fn begin_executing(&self) -> Executing {
         Executing(Cell::new(self.own().and_then(|own| self.note_executing(slot_of(own)))))
@@ -75,13 +79,15 @@ impl Runtime {
         }
     }
 
-    /// Tells whether the process of a slot has become a program that does not attach. The answer is false also if that cannot be told.
+    /// Tells whether the process of a slot has become a program that does not attach. The answer is
+    /// false also if that cannot be told.
     #[inline(never)]
     pub(super) fn has_become_another(&self, slot: usize) -> bool {
         let word = self.executing(slot);
         let before = word.load(Ordering::SeqCst);
         let is_counted = before & (CHANGE - 1) != 0;
-        // The byte is looked at between two looks at the word: if they agree, the count was so when the byte was looked at.
+        // The byte is looked at between two looks at the word: if they agree, the count was so when
+        // the byte was looked at.
         is_counted
             && ofd_lock::is_held_by_others(self.file.as_fd(), byte_of(slot), 1) == Ok(false)
             && word.load(Ordering::SeqCst) == before
@@ -110,7 +116,8 @@ mod tests {
         assert!(runtime.is_alive(me), "another one is under way");
         runtime.end_executing(&second);
         assert!(runtime.is_alive(me), "both have failed");
-        // The kernel does the same at an exec that succeeds: it closes the description, and nobody tells the slot.
+        // The kernel does the same at an exec that succeeds: it closes the description, and nobody
+        // tells the slot.
         let third = runtime.begin_executing();
         drop(third);
         assert!(!runtime.is_alive(me));

@@ -1,14 +1,14 @@
-//! The job that runs on an array (a rebuild, a replacement or a scrub), as other processes see it and
-//! tell it what to do.
+//! The job that runs on an array (a rebuild, a replacement or a scrub), as other processes see it
+//! and tell it what to do.
 //!
-//! The process that runs the job publishes what it does in the runtime segment, again and again. Other
-//! processes read that without attaching, and leave a wish there: to pause, to go on, or to end. One
-//! job runs at a time, which a lock of the kernel sees to (control/cli/src/repairing.rs), not this
-//! record.
+//! The process that runs the job publishes what it does in the runtime segment, again and again.
+//! Other processes read that without attaching, and leave a wish there: to pause, to go on, or to
+//! end. One job runs at a time, which a lock of the kernel sees to (control/cli/src/repairing.rs),
+//! not this record.
 //!
 //! Invariants:
-//! - a record counts only as long as the process lives that it names, so what a killed job left says
-//!   nothing, and a job that was paused when its process died is paused no more;
+//! - a record counts only as long as the process lives that it names, so what a killed job left
+//!   says nothing, and a job that was paused when its process died is paused no more;
 //! - a wish names the job that it is for. The next job does not take it for its own.
 
 use super::attach::taken_slots_in;
@@ -64,7 +64,8 @@ pub enum JobKind {
     Check,
     /// Everything is compared, and what does not fit is mended.
     Repair,
-    /// A member that was away comes back, and gets what changed meanwhile; or everything, if it is not proven what it lacks.
+    /// A member that was away comes back, and gets what changed meanwhile; or everything, if it is
+    /// not proven what it lacks.
     ReAdd(Option<Unproven>),
 }
 
@@ -239,7 +240,8 @@ impl JobRecord {
     }
 }
 
-/// The segment of an array, mapped to publish a job or to tell one what to do. The process is not attached by that.
+/// The segment of an array, mapped to publish a job or to tell one what to do. The process is not
+/// attached by that.
 pub struct JobBoard {
     segment: NonNull<Segment>,
     file: OwnedFd,
@@ -251,8 +253,9 @@ unsafe impl Send for JobBoard {}
 unsafe impl Sync for JobBoard {}
 
 impl JobBoard {
-    /// The board of an array. None if nobody has used the array since the machine started, if this user may not use it, or if what is there is another version's or belongs to
-    /// another PID namespace, of which no process can be told to live.
+    /// The board of an array. None if nobody has used the array since the machine started, if this
+    /// user may not use it, or if what is there is another version's or belongs to another PID
+    /// namespace, of which no process can be told to live.
     #[must_use]
     pub fn open(uuid: Uuid, access: Access) -> Option<Self> {
         let path = find_segment(uuid, access)?;
@@ -265,7 +268,8 @@ impl JobBoard {
         if fs::fstat(&file).ok()?.st_size as usize != bytes {
             return None;
         }
-        // SAFETY: a new mapping of the whole file, where nothing lies (the address is a wish), unmapped in drop.
+        // SAFETY: a new mapping of the whole file, where nothing lies (the address is a wish),
+        // unmapped in drop.
         let start = unsafe { mmap(sys::place::wish(bytes) as *mut _, bytes, protection, MapFlags::SHARED, &file, 0) }.ok()?;
         let board = Self { segment: NonNull::new(start.cast())?, file };
         // SAFETY: mapped until drop; any bytes are valid.

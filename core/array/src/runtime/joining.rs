@@ -1,18 +1,23 @@
 //! Members that come into use while programs run.
 //!
-//! A member that is made anew is *begun*: its directory gets a new superblock and empty tables. A process that attaches
-//! afterwards opens them, although the member is out. Once every living process has done so, the member can get what the
-//! others have, and *join*: it comes into use for all of them at once.
+//! A member that is made anew is *begun*: its directory gets a new superblock and empty tables. A
+//! process that attaches afterwards opens them, although the member is out. Once every living
+//! process has done so, the member can get what the others have, and *join*: it comes into use for
+//! all of them at once.
 //!
-//! The segment counts the beginnings. A process notes how many there were when it looked at the members, and which
-//! of the begun ones it reaches. Its children, which share what it has open, note the same.
+//! The segment counts the beginnings. A process notes how many there were when it looked at the
+//! members, and which of the begun ones it reaches. Its children, which share what it has open,
+//! note the same.
 //!
 //! Invariants:
-//! - a member joins only if every attached process has noted its beginning. A child that attaches later and whose parent had
-//!   not noted it takes the member out again, before it does anything else;
-//! - from [`Runtime::begin_joining`] on, every change of inode records is stored on the joining member too; whoever takes it
-//!   out ([`Runtime::add_out`]) ends that first, and then it does not come into use;
-//! - whoever writes superblocks puts a join that its process did not live to put on record on record first.
+//! - a member joins only if every attached process has noted its beginning. A child that attaches
+//!   later and whose parent had not noted it takes the member out again, before it does anything
+//!   else;
+//! - from [`Runtime::begin_joining`] on, every change of inode records is stored on the joining
+//!   member too; whoever takes it out ([`Runtime::add_out`]) ends that first, and then it does not
+//!   come into use;
+//! - whoever writes superblocks puts a join that its process did not live to put on record on
+//!   record first.
 
 use super::Runtime;
 use super::attach::slot_of;
@@ -31,7 +36,8 @@ pub(super) struct Joins {
     uuids: [[AtomicU64; 2]; MEMBER_COUNT_MAX],
     /// Members on which changes of inode records are stored although they are out.
     joining: AtomicU32,
-    /// Members that came into use, or were about to, since the array was assembled, and were not begun anew since.
+    /// Members that came into use, or were about to, since the array was assembled, and were not
+    /// begun anew since.
     joined: AtomicU32,
     /// Members whose answers do not count while another member is in use.
     behind: AtomicU32,
@@ -41,8 +47,8 @@ pub(super) struct Joins {
     unrecorded: AtomicU32,
 }
 
-/// Which beginnings a process has seen: how many members had been begun when it looked at the members, in the upper half, and
-/// which of these it reaches, as bits.
+/// Which beginnings a process has seen: how many members had been begun when it looked at the
+/// members, in the upper half, and which of these it reaches, as bits.
 #[derive(Default)]
 pub(super) struct Reach {
     word: AtomicU64,
@@ -71,14 +77,16 @@ impl Runtime {
         joins.count.store(count, Ordering::SeqCst);
     }
 
-    /// Notes that what was begun in a member's place is not there any more. The segment's file is locked.
+    /// Notes that what was begun in a member's place is not there any more. The segment's file is
+    /// locked.
     pub(crate) fn forget_begun(&self, slot: Slot) {
         if let Some(begun) = self.segment().joins.begun.get(slot) {
             begun.store(0, Ordering::SeqCst);
         }
     }
 
-    /// The UUID that a member got when it was begun; None if it was not begun since the segment was made.
+    /// The UUID that a member got when it was begun; None if it was not begun since the segment was
+    /// made.
     #[must_use]
     pub fn begun(&self, slot: Slot) -> Option<Uuid> {
         let joins = &self.segment().joins;
@@ -98,14 +106,15 @@ impl Runtime {
         (0..MEMBER_COUNT_MAX).filter(|&slot| self.begun(slot).is_some()).collect()
     }
 
-    /// Notes which of the begun members this process reaches, which is attaching. The segment's file is locked.
+    /// Notes which of the begun members this process reaches, which is attaching. The segment's
+    /// file is locked.
     pub(crate) fn note_reach(&self, reached: MemberSet) {
         let count = self.segment().joins.count.load(Ordering::Acquire);
         self.reach.word.store(u64::from(count) << 32 | u64::from(reached.bits()), Ordering::Relaxed);
     }
 
-    /// Notes that this process has opened the tables of all members but those in `lacking`. Begun members that it reaches may
-    /// join from then on.
+    /// Notes that this process has opened the tables of all members but those in `lacking`. Begun
+    /// members that it reaches may join from then on.
     pub fn end_opening(&self, lacking: MemberSet) {
         self.reach.word.fetch_and(!u64::from(lacking.bits()), Ordering::Relaxed);
         self.reach.is_whole.store(true, Ordering::Relaxed);
@@ -123,7 +132,8 @@ impl Runtime {
         self.begun(slot).is_some() && self.segment().joins.is_seen(slot, self.reach_told())
     }
 
-    /// Takes members out that have joined and that this process, a child that has just attached, does not reach.
+    /// Takes members out that have joined and that this process, a child that has just attached,
+    /// does not reach.
     pub(super) fn leave_unreached(&self) {
         let joined = self.joined();
         if joined.is_empty() {
@@ -137,7 +147,8 @@ impl Runtime {
         }
     }
 
-    /// The living processes, by pid, that do not reach a member that was begun: they started before, or cannot open it.
+    /// The living processes, by pid, that do not reach a member that was begun: they started
+    /// before, or cannot open it.
     #[must_use]
     pub fn not_reaching(&self, slot: Slot) -> Vec<u32> {
         let segment = self.segment();
@@ -146,8 +157,9 @@ impl Runtime {
         processes.map(|index| self.slot_process(index).pid).collect()
     }
 
-    /// From now on changes of inode records are stored on a member that is out, too. The inode lock is held, and the
-    /// open-files lock. Whoever attaches from now on without reaching the member keeps it from coming into use.
+    /// From now on changes of inode records are stored on a member that is out, too. The inode lock
+    /// is held, and the open-files lock. Whoever attaches from now on without reaching the member
+    /// keeps it from coming into use.
     pub fn begin_joining(&self, slot: Slot) {
         let (joins, one) = (&self.segment().joins, MemberSet::EMPTY.with(slot));
         joins.joining.fetch_or(one.bits(), Ordering::SeqCst);
@@ -159,21 +171,22 @@ impl Runtime {
         joins.behind.store(behind.union(one).bits(), Ordering::SeqCst);
     }
 
-    /// Of members in use the one whose answers count: what programs have open lies on it. That is the lowest of those that
-    /// are not behind others, or the lowest of all.
+    /// Of members in use the one whose answers count: what programs have open lies on it. That is
+    /// the lowest of those that are not behind others, or the lowest of all.
     #[inline]
     pub(crate) fn first_of(&self, in_use: MemberSet) -> Option<Slot> {
         in_use.minus(self.behind()).lowest().or(in_use.lowest())
     }
 
-    /// The members whose answers do not count while another member is in use: they joined after that one.
+    /// The members whose answers do not count while another member is in use: they joined after
+    /// that one.
     #[inline]
     pub(crate) fn behind(&self) -> MemberSet {
         self.known(self.segment().joins.behind.load(Ordering::SeqCst))
     }
 
-    /// The members that may still lack bytes of files: the others must not be put on record as out while these cannot
-    /// stand in for them.
+    /// The members that may still lack bytes of files: the others must not be put on record as out
+    /// while these cannot stand in for them.
     #[must_use]
     pub fn rebuilding(&self) -> MemberSet {
         self.known(self.segment().joins.rebuilding.load(Ordering::SeqCst))
@@ -197,27 +210,31 @@ impl Runtime {
         }
     }
 
-    /// The members on which changes of inode records are stored although they are out. Whoever asks for the members in use
-    /// as well asks for those afterwards: then none is missed that joins meanwhile.
+    /// The members on which changes of inode records are stored although they are out. Whoever asks
+    /// for the members in use as well asks for those afterwards: then none is missed that joins
+    /// meanwhile.
     #[inline]
     #[must_use]
     pub fn joining(&self) -> MemberSet {
         self.known(self.segment().joins.joining.load(Ordering::SeqCst))
     }
 
-    /// The members that joined since the array was assembled, or tried to, and were not begun anew since.
+    /// The members that joined since the array was assembled, or tried to, and were not begun anew
+    /// since.
     #[inline]
     #[must_use]
     pub fn joined(&self) -> MemberSet {
         self.known(self.segment().joins.joined.load(Ordering::SeqCst))
     }
 
-    /// Brings a member into use that is joining. Files that are open go on without it. Returns false, and leaves the member
-    /// out, if somebody has taken it out since [`Self::begin_joining`]. The superblock lock and the open-files lock are held,
-    /// and every open file says so ([`super::SharedFile::without`]).
+    /// Brings a member into use that is joining. Files that are open go on without it. Returns
+    /// false, and leaves the member out, if somebody has taken it out since
+    /// [`Self::begin_joining`]. The superblock lock and the open-files lock are held, and every
+    /// open file says so ([`super::SharedFile::without`]).
     pub(crate) fn take_in(&self, slot: Slot) -> bool {
         let (segment, one) = (self.segment(), MemberSet::EMPTY.with(slot));
-        // The loss of this member will have to be put on record again, and told. How it left before says nothing of that.
+        // The loss of this member will have to be put on record again, and told. How it left before
+        // says nothing of that.
         self.forget_leaves(one);
         segment.out_recorded.fetch_and(!one.bits(), Ordering::SeqCst);
         segment.out_told.fetch_and(!one.bits(), Ordering::SeqCst);

@@ -19,7 +19,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use sync::{Liveness as _, OwnerId};
 use units::MemberSet;
 
-/// How often it is asked at most whether all others have followed their mappings. One that is stopped does not, and is not waited for any longer.
+/// How often it is asked at most whether all others have followed their mappings. One that is
+/// stopped does not, and is not waited for any longer.
 const ANSWER_STEPS: u32 = 10_000;
 /// How often it is asked whether another process' announcement has ended.
 const TURN_STEPS: u32 = 2 * ANSWER_STEPS;
@@ -46,8 +47,10 @@ impl Runtime {
         MemberSet::EMPTY
     }
 
-    /// Takes members out that other processes still reach. Announces it, and waits until every other process with mappings has followed them, or one does not answer; then, after
-    /// `settle`, the members go out, and when no mapping shows them any more the announcement ends. No lock is held.
+    /// Takes members out that other processes still reach. Announces it, and waits until every
+    /// other process with mappings has followed them, or one does not answer; then, after `settle`,
+    /// the members go out, and when no mapping shows them any more the announcement ends. No lock
+    /// is held.
     pub fn let_go(&self, members: MemberSet, settle: impl Fn()) {
         if !self.announce(members) {
             self.add_out(members);
@@ -62,7 +65,8 @@ impl Runtime {
         self.ring();
     }
 
-    /// False if another process has announced the same, and the members are out, or does not come to an end.
+    /// False if another process has announced the same, and the members are out, or does not come
+    /// to an end.
     fn announce(&self, members: MemberSet) -> bool {
         let word = u64::from(self.me().get()) << 32 | u64::from(members.bits());
         for _ in 0..TURN_STEPS {
@@ -79,7 +83,8 @@ impl Runtime {
         false
     }
 
-    /// Waits until all others with mappings have looked at them since the bell was rung for the `rings`th time, or one does not answer.
+    /// Waits until all others with mappings have looked at them since the bell was rung for the
+    /// `rings`th time, or one does not answer.
     fn await_all(&self, rings: u32) {
         for _ in 0..ANSWER_STEPS {
             if self.unheard_by(None, rings).next().is_none() {
@@ -89,8 +94,8 @@ impl Runtime {
         }
     }
 
-    /// The files of which a process that died left something to be made good: it held a lock, was in the middle of a change or, if `mappings`, had mappings that may have been
-    /// stored to.
+    /// The files of which a process that died left something to be made good: it held a lock, was
+    /// in the middle of a change or, if `mappings`, had mappings that may have been stored to.
     #[must_use]
     pub fn left_unfinished(&self, mappings: bool) -> Vec<u64> {
         let segment = self.segment();

@@ -72,8 +72,8 @@ const COPY: &str = "-map-";
 /// For how long at least a segment stays that nobody needs: a start that finds one is faster.
 const KEPT_SECONDS: i64 = 3600;
 
-/// Removes the litter of all arrays. The first process of an array does this for the others, since no process comes to the
-/// segments of arrays that are not used any more.
+/// Removes the litter of all arrays. The first process of an array does this for the others, since
+/// no process comes to the segments of arrays that are not used any more.
 pub(super) fn sweep_after_long() {
     let _ = sweep(Sweep { dry_run: false, idle_seconds: KEPT_SECONDS, of_all_users: false, only: None });
 }
@@ -120,7 +120,8 @@ fn is_kind(litter_path: &str, uuid: Uuid, kind: &str) -> bool {
     litter_path.contains(&format!("{uuid}{kind}"))
 }
 
-/// Says of each file why it stays. Segments that do not stay are removed here, while their locks are held.
+/// Says of each file why it stays. Segments that do not stay are removed here, while their locks
+/// are held.
 fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter> {
     let now = sys::clock::realtime_coarse_ns() as i64 / 1_000_000_000;
     let (mut found, mut named, mut unknown, mut has_segment) = (Vec::new(), Vec::new(), false, false);
@@ -144,7 +145,8 @@ fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
         let looked = if !may_look(sweep, stat) {
             Looked::unknown(Kept::OtherUser(stat.st_uid))
         } else if let Some(recent) = if_idle(stat) {
-            // The segment is not looked into: this process would seem to use it while it has it mapped.
+            // The segment is not looked into: this process would seem to use it while it has it
+            // mapped.
             Looked::unknown(recent)
         } else {
             look(sweep, path, now, &mut named)
@@ -156,8 +158,8 @@ fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
         }
         judge(path, stat, looked.kept);
     }
-    // The directory was listed before the segments were looked into, and a segment names a copy before the copy is made. So
-    // nobody needs a copy that no segment names.
+    // The directory was listed before the segments were looked into, and a segment names a copy
+    // before the copy is made. So nobody needs a copy that no segment names.
     for (path, stat) in files.iter().filter(|(path, _)| is_kind(path, uuid, COPY)) {
         let number = path.rsplit('-').next().and_then(|text| u64::from_str_radix(text, 16).ok());
         let kept = if !may_look(sweep, stat) {
@@ -172,8 +174,9 @@ fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
     found
 }
 
-/// Removes the files that nobody needs and that are no segments. Their names are random and not used twice. A segment's name is: as soon as a segment
-/// is removed and its lock let go, another process may have made a new one of the same name.
+/// Removes the files that nobody needs and that are no segments. Their names are random and not
+/// used twice. A segment's name is: as soon as a segment is removed and its lock let go, another
+/// process may have made a new one of the same name.
 fn remove_others(found: &mut [Litter]) {
     let is_other = |litter: &Litter| [UNNAMED, COPY].iter().any(|kind| is_kind(&litter.path, litter.array, kind));
     for litter in found.iter_mut().filter(|litter| litter.kept.is_none() && is_other(litter)) {
@@ -184,7 +187,8 @@ fn remove_others(found: &mut [Litter]) {
     }
 }
 
-/// How long ago a file was modified. Kernels give files times that the coarse clock has not reached yet.
+/// How long ago a file was modified. Kernels give files times that the coarse clock has not reached
+/// yet.
 fn age_seconds(now: i64, modified: i64) -> i64 {
     now.saturating_sub(modified).max(0)
 }
@@ -208,8 +212,8 @@ impl Looked {
     }
 }
 
-/// Says why a segment stays. A segment that does not stay is removed here, while its lock is held. If it stays, the names
-/// of the copies that it knows are added to `named`.
+/// Says why a segment stays. A segment that does not stay is removed here, while its lock is held.
+/// If it stays, the names of the copies that it knows are added to `named`.
 fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Looked {
     let opened = fs::open(path, OPEN, Mode::empty()).and_then(Raised::new);
     let file = match opened {
@@ -283,8 +287,9 @@ mod tests {
         paths.map(|path| (path.clone(), fs::lstat(path.as_str()).unwrap())).collect()
     }
 
-    /// A file that is too old to be one that is being made. A start sweeps the litter of all arrays that is older than [`KEPT_SECONDS`],
-    /// and other tests start arrays meanwhile: they must not come to this file.
+    /// A file that is too old to be one that is being made. A start sweeps the litter of all arrays
+    /// that is older than [`KEPT_SECONDS`], and other tests start arrays meanwhile: they must not
+    /// come to this file.
     fn make_old(path: &str, bytes: u64) {
         let file = files::File::create(path).unwrap();
         file.set_len(bytes).unwrap();

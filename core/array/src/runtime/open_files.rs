@@ -1,5 +1,5 @@
-//! Files that processes have open, in the runtime segment: one entry per file, found by its key. It counts the processes that have the file open
-//! and those that only keep its backing files ready.
+//! Files that processes have open, in the runtime segment: one entry per file, found by its key. It
+//! counts the processes that have the file open and those that only keep its backing files ready.
 
 use super::attach::slot_of;
 use super::{Anchors, OPEN_FILE_COUNT, OPEN_WORDS, Runtime, STRIPE_LOCK_COUNT};
@@ -7,7 +7,8 @@ use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::{OwnedLock, StripeLock};
 
-/// Files that all processes together keep so: the entries of the others are for files that are open.
+/// Files that all processes together keep so: the entries of the others are for files that are
+/// open.
 const IDLE_COUNT_ALL: u32 = OPEN_FILE_COUNT as u32 / 4;
 /// Where an open file may lie after the place its number hashes to.
 const PROBE_COUNT: usize = 64;
@@ -27,38 +28,50 @@ pub struct SharedFile {
     pub allocated_end: AtomicU64,
     /// Time of the last write that is not yet in the members' mtime, ns since 1970; 0 for none.
     pub modified_ns: AtomicU64,
-    /// The file's logical size in bytes; as in the inode table, kept here so that reading it cannot fault.
+    /// The file's logical size in bytes; as in the inode table, kept here so that reading it cannot
+    /// fault.
     pub size: AtomicU64,
     /// The record's flags (`format::InodeFlags`).
     pub flags: AtomicU32,
-    /// The members that count as out for this file alone, as bits: its owner has cut its backing files there.
+    /// The members that count as out for this file alone, as bits: its owner has cut its backing
+    /// files there.
     pub cut: AtomicU32,
-    /// The members that count as out for this file alone until the last process has closed it, as bits: they joined while it
-    /// was open, and processes have backing files of it on the others only.
+    /// The members that count as out for this file alone until the last process has closed it, as
+    /// bits: they joined while it was open, and processes have backing files of it on the others
+    /// only.
     pub without: AtomicU32,
-    /// The members whose bytes of this file are being made anew, as bits, or were when that failed: mappings do not show
-    /// them. Set before the members are taken out of [`Self::cut`], and 0 again when their bytes are there.
+    /// The members whose bytes of this file are being made anew, as bits, or were when that failed:
+    /// mappings do not show them. Set before the members are taken out of [`Self::cut`], and 0
+    /// again when their bytes are there.
     pub anew: AtomicU32,
-    /// Whether the file is known to give no privileges to whoever executes it; see core/file's `privileges`.
+    /// Whether the file is known to give no privileges to whoever executes it; see core/file's
+    /// `privileges`.
     pub privileges: AtomicU32,
     /// 1 once the last name is gone.
     pub unlinked: AtomicU32,
-    /// How many processes have writable mappings of it, or died with them and were not followed yet: see [`crate::mapped`].
+    /// How many processes have writable mappings of it, or died with them and were not followed
+    /// yet: see [`crate::mapped`].
     pub mapped: AtomicU32,
-    /// How many processes have mappings of it of any kind, at most: each hears when something happens to the file.
+    /// How many processes have mappings of it of any kind, at most: each hears when something
+    /// happens to the file.
     pub shown: AtomicU32,
-    /// Not 0 while bytes of the file wait for resync, as the inode table tells; 2 if only for a member that is away.
+    /// Not 0 while bytes of the file wait for resync, as the inode table tells; 2 if only for a
+    /// member that is away.
     pub resync_waits: AtomicU32,
-    /// 1 while what lies behind the end of the file may be something else than zeros: a process died while the file grew or shrank.
+    /// 1 while what lies behind the end of the file may be something else than zeros: a process
+    /// died while the file grew or shrank.
     pub tail_unfinished: AtomicU32,
-    /// Processes that keep its backing files open although they have closed it: whoever removes the file must cut them, and the kernel
-    /// does not execute them (ETXTBSY).
+    /// Processes that keep its backing files open although they have closed it: whoever removes the
+    /// file must cut them, and the kernel does not execute them (ETXTBSY).
     pub idle: AtomicU32,
-    /// Descriptors without a name that were sent to another process and not received yet; each counts among the users.
+    /// Descriptors without a name that were sent to another process and not received yet; each
+    /// counts among the users.
     pub in_flight: AtomicU32,
-    /// The stripe locks, one bit each, behind which redundancy may not fit: inherited by a process that could not repair it.
+    /// The stripe locks, one bit each, behind which redundancy may not fit: inherited by a process
+    /// that could not repair it.
     pub stripes_unfinished: AtomicU64,
-    /// Raised when a process changes status flags (F_SETFL) of a description that others may share: they look at the kernel's then.
+    /// Raised when a process changes status flags (F_SETFL) of a description that others may share:
+    /// they look at the kernel's then.
     pub status_changes: AtomicU32,
     /// Odd while mappings show a shared copy and not the members; another number for each copy.
     pub copy: AtomicU32,
@@ -72,7 +85,8 @@ pub struct SharedFile {
     pub calls: AtomicU32,
     /// The number of the copy that all mappings of all processes have come to.
     pub gathered: AtomicU32,
-    /// Which file was marked as changed without the members that were out, and when: see `array::changed`.
+    /// Which file was marked as changed without the members that were out, and when: see
+    /// `array::changed`.
     pub change_noted: AtomicU64,
     /// What programs' descriptors lie on.
     pub anchors: Anchors,
@@ -95,15 +109,16 @@ impl SharedFile {
         self.allocated_end.load(Ordering::Acquire).min(i64::MAX as u64)
     }
 
-    /// Whether reads and writes must mind mappings: where their stores land, or a shared copy. A copy may outlive the last mapping by a
-    /// moment, and somebody may begin to use it again in that moment; so it is minded as long as it exists.
+    /// Whether reads and writes must mind mappings: where their stores land, or a shared copy. A
+    /// copy may outlive the last mapping by a moment, and somebody may begin to use it again in
+    /// that moment; so it is minded as long as it exists.
     #[inline]
     pub fn is_mapped(&self) -> bool {
         self.mapped.load(Ordering::Acquire) | self.copy.load(Ordering::Acquire) & 1 != 0
     }
 
-    /// Whether nobody has the file open and no process died in the middle of a change of it. Otherwise the next one to open it must still
-    /// learn of that.
+    /// Whether nobody has the file open and no process died in the middle of a change of it.
+    /// Otherwise the next one to open it must still learn of that.
     fn is_forgettable(&self) -> bool {
         let unlinked = self.unlinked.load(Ordering::Relaxed) != 0;
         let whole = self.tail_unfinished.load(Ordering::Relaxed) == 0
@@ -121,7 +136,8 @@ pub struct FileEntry {
     pub(super) index: usize,
     /// Whether no process had it open before.
     pub first: bool,
-    /// The key of the file that was in this place before, if another was; what it left of mappings goes with it.
+    /// The key of the file that was in this place before, if another was; what it left of mappings
+    /// goes with it.
     pub replaced: Option<NonZeroU64>,
 }
 
@@ -134,8 +150,9 @@ impl FileEntry {
 }
 
 impl Runtime {
-    /// Finds or makes the entry of file `key` (never 0) and counts this process as a user. None if too many files are open.
-    /// The caller holds the open-files lock and calls this once per process and file.
+    /// Finds or makes the entry of file `key` (never 0) and counts this process as a user. None if
+    /// too many files are open. The caller holds the open-files lock and calls this once per
+    /// process and file.
     pub fn enter_file(&self, key: u64) -> Option<FileEntry> {
         let segment = self.segment();
         let start = hash(key);
@@ -218,15 +235,16 @@ impl Runtime {
         self.used_entries().map(|index| &self.segment().files[index])
     }
 
-    /// The files that processes have open, or that are on their way to one: their keys, and what is shared of them. The caller
-    /// holds the open-files lock.
+    /// The files that processes have open, or that are on their way to one: their keys, and what is
+    /// shared of them. The caller holds the open-files lock.
     pub fn open_files(&self) -> impl Iterator<Item = (u64, &SharedFile)> {
         let segment = self.segment();
         let files = self.used_entries().map(|index| (segment.keys[index].load(Ordering::Acquire), &segment.files[index]));
         files.filter(|(key, file)| *key != 0 && file.users.load(Ordering::Acquire) != 0)
     }
 
-    /// The key of an open file of which a descriptor lies on a backing file with this inode number, and this device number if that is known.
+    /// The key of an open file of which a descriptor lies on a backing file with this inode number,
+    /// and this device number if that is known.
     #[must_use]
     pub fn file_with_anchor(&self, device: Option<u64>, inode: u64) -> Option<u64> {
         let segment = self.segment();
@@ -275,7 +293,8 @@ impl Runtime {
         }
     }
 
-    /// Gives a file's entry back. Returns true if no process has it open any more. The caller holds the open-files lock.
+    /// Gives a file's entry back. Returns true if no process has it open any more. The caller holds
+    /// the open-files lock.
     pub fn leave_file(&self, entry: FileEntry) -> bool {
         let segment = self.segment();
         let slot = slot_of(self.me());
@@ -288,8 +307,9 @@ impl Runtime {
 
     // --- files kept ready
 
-    /// Notes at `place` (below [`IDLE_COUNT`]) that this process keeps a file's backing files open without having it open. False if that
-    /// must not be, because too many are kept already. The caller holds the open-files lock and has given the entry back.
+    /// Notes at `place` (below [`IDLE_COUNT`]) that this process keeps a file's backing files open
+    /// without having it open. False if that must not be, because too many are kept already. The
+    /// caller holds the open-files lock and has given the entry back.
     pub fn begin_idle(&self, place: usize, entry: FileEntry) -> bool {
         let segment = self.segment();
         if segment.idle_count.fetch_add(1, Ordering::AcqRel) >= IDLE_COUNT_ALL {

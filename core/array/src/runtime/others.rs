@@ -16,8 +16,8 @@ use core::sync::atomic::Ordering;
 use sys::Result;
 
 impl Runtime {
-    /// Counts process `pid` as a user of the file `key`, if any process has that open. It ends with that process, or as its next program does
-    /// begin. Takes no lock.
+    /// Counts process `pid` as a user of the file `key`, if any process has that open. It ends with
+    /// that process, or as its next program does begin. Takes no lock.
     ///
     /// # Errors
     /// `USERS` if all slots are taken.

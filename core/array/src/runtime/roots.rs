@@ -6,9 +6,10 @@
 //! objects. They recognise these objects by the root's device and inode number, which the segment
 //! keeps.
 //!
-//! The segment also keeps which directory each member was in the use of the array that goes on, or that ended when its
-//! last process was killed. A copy of such a directory, made in that use and put in its place, has the same superblock
-//! and lacks what was stored since. By this it is told apart for as long as the machine runs.
+//! The segment also keeps which directory each member was in the use of the array that goes on, or
+//! that ended when its last process was killed. A copy of such a directory, made in that use and
+//! put in its place, has the same superblock and lacks what was stored since. By this it is told
+//! apart for as long as the machine runs.
 
 use super::{MAGIC, Runtime, Segment, VERSION, find_segment};
 use core::mem::offset_of;
@@ -19,19 +20,21 @@ use sys::rustix::io::pread;
 use sys::{AsFd, BorrowedFd};
 use units::{MEMBER_COUNT_MAX, Slot};
 
-/// How many roots are remembered: twice as many as an array can have members. When members were replaced so often that there are more, the oldest root is
-/// forgotten.
+/// How many roots are remembered: twice as many as an array can have members. When members were
+/// replaced so often that there are more, the oldest root is forgotten.
 const ROOT_COUNT: usize = 64;
 
-/// The device and inode numbers of the roots. Whoever holds the segment's file lock writes them, and anybody reads them.
+/// The device and inode numbers of the roots. Whoever holds the segment's file lock writes them,
+/// and anybody reads them.
 pub(super) struct Roots {
     /// How many were ever noted.
     count: AtomicU32,
     identities: [[AtomicU64; 2]; ROOT_COUNT],
 }
 
-/// The directory that a member is, whatever path or mount leads to it: a number made of the inode numbers of its root and of
-/// its `.cxlraid`, and of the times when these were made. 0 says that it is not known.
+/// The directory that a member is, whatever path or mount leads to it: a number made of the inode
+/// numbers of its root and of its `.cxlraid`, and of the times when these were made. 0 says that it
+/// is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Directory(u64);
 
@@ -68,9 +71,9 @@ impl Directory {
 }
 
 /// The directories that the members were, by slot, in the use of an array that has this mark
-/// ([`format::Superblock::use_count`]) and did not end in order, or goes on. None if the machine was started since, or the
-/// segment knows of another use, or this user may not use the array. Nothing in it is locked, and its processes may belong to
-/// another PID namespace.
+/// ([`format::Superblock::use_count`]) and did not end in order, or goes on. None if the machine
+/// was started since, or the segment knows of another use, or this user may not use the array.
+/// Nothing in it is locked, and its processes may belong to another PID namespace.
 pub(crate) fn directories_in_use(uuid: Uuid, access: Access, use_count: u64) -> Option<[Directory; MEMBER_COUNT_MAX]> {
     let path = find_segment(uuid, access)?;
     let file =
@@ -90,7 +93,8 @@ fn words_at<const COUNT: usize>(file: impl AsFd, offset: usize) -> Option<[u64; 
     (count == size_of_val(&words)).then(|| words.map(u64::from_ne_bytes))
 }
 
-/// Which directory each member is in a use of the array. [`directories_in_use`] reads these words in this order.
+/// Which directory each member is in a use of the array. [`directories_in_use`] reads these words
+/// in this order.
 #[repr(C)]
 pub(super) struct Directories {
     /// The mark of that use. An orderly end gives the array another mark, so that these are past.
@@ -128,7 +132,8 @@ impl Runtime {
         word.map_or_else(Directory::default, |word| Directory(word.load(Ordering::SeqCst)))
     }
 
-    /// Notes the root of a member in use, by device and inode number. The segment's file lock is held: see [`Runtime::open`].
+    /// Notes the root of a member in use, by device and inode number. The segment's file lock is
+    /// held: see [`Runtime::open`].
     pub fn note_root(&self, device: u64, inode: u64) {
         let roots = &self.segment().roots;
         if self.is_root(device, inode) {

@@ -52,7 +52,8 @@ pub struct MappingCounts {
     pub files_by_unit: [usize; UNITS_BYTES.len()],
 }
 
-/// Counts them without attaching to the array. None if its segment is not there, is another version's, or may not be read.
+/// Counts them without attaching to the array. None if its segment is not there, is another
+/// version's, or may not be read.
 #[must_use]
 pub fn count_mappings(uuid: format::Uuid) -> Option<MappingCounts> {
     super::segment_paths(uuid).into_iter().find_map(|path| count_at(&path))
@@ -68,7 +69,8 @@ fn count_at(path: &str) -> Option<MappingCounts> {
     let start = unsafe { mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.ok()?;
     // SAFETY: mapped above, unmapped below; any bytes are valid.
     unsafe { persist::stand_in::begin(start as usize, bytes, 0, |_, _| ()) };
-    // SAFETY: as long as the segment; all fields are atomics, any bytes are valid, and nothing is stored.
+    // SAFETY: as long as the segment; all fields are atomics, any bytes are valid, and nothing is
+    // stored.
     let counts = unsafe { start.cast::<Segment>().as_ref() }.and_then(count_in);
     persist::stand_in::end(start as usize);
     // SAFETY: the mapping made above; nothing of it is kept.
@@ -104,7 +106,8 @@ fn count_in(segment: &Segment) -> Option<MappingCounts> {
 }
 
 impl Runtime {
-    /// This process begins to have mappings of an entered file. Called once, until [`Self::end_showing`].
+    /// This process begins to have mappings of an entered file. Called once, until
+    /// [`Self::end_showing`].
     pub fn begin_showing(&self, entry: FileEntry) {
         let (segment, slot) = (self.segment(), slot_of(self.me()));
         segment.files[entry.index].shown.fetch_add(1, Ordering::SeqCst);
@@ -146,7 +149,8 @@ impl Runtime {
         fence(Ordering::SeqCst);
     }
 
-    /// Notes that this process has looked at all of its mappings since the bell had been rung `rings` times.
+    /// Notes that this process has looked at all of its mappings since the bell had been rung
+    /// `rings` times.
     pub fn hear(&self, rings: u32) {
         self.segment().attach[slot_of(self.me())].heard.store(rings, Ordering::Release);
     }
@@ -169,7 +173,8 @@ impl Runtime {
         self.segment().shown_by_slot[slot][entry.index / 64].load(Ordering::SeqCst) >> (entry.index % 64) & 1 == 1
     }
 
-    /// Whether the process has looked at its mappings since the bell was rung for the `rings`th time.
+    /// Whether the process has looked at its mappings since the bell was rung for the `rings`th
+    /// time.
     #[must_use]
     pub fn has_heard(&self, owner: OwnerId, rings: u32) -> bool {
         let slot = &self.segment().attach[slot_of(owner)];
@@ -177,8 +182,9 @@ impl Runtime {
         owner_id(slot_of(owner), slot.tenancy.load(Ordering::Acquire)) == owner && heard.wrapping_sub(rings) as i32 >= 0
     }
 
-    /// The processes but this one that have mappings of the file (None: of any file) and a thread that hears the bell, but have not looked at them since the bell
-    /// was rung for the `rings`th time.
+    /// The processes but this one that have mappings of the file (None: of any file) and a thread
+    /// that hears the bell, but have not looked at them since the bell was rung for the `rings`th
+    /// time.
     pub fn unheard_by(&self, entry: Option<FileEntry>, rings: u32) -> impl Iterator<Item = OwnerId> {
         // A process that has detached is none of them, and is not attached again for this.
         let me = self.own().map(slot_of);
@@ -203,7 +209,8 @@ impl Runtime {
         FOUND_FAILING.store(true, Ordering::Relaxed);
     }
 
-    /// This process found a member failing: waits until the mappings of the others do not show it any more, or one does not answer. No lock is held.
+    /// This process found a member failing: waits until the mappings of the others do not show it
+    /// any more, or one does not answer. No lock is held.
     #[cold]
     pub fn await_others(&self) {
         if !FOUND_FAILING.swap(false, Ordering::AcqRel) {

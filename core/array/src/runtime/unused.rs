@@ -27,7 +27,8 @@ impl Runtime {
         let _ = fs::futimens(&self.file, &Timestamps { last_access: now, last_modification: now });
     }
 
-    /// Whether other processes, or copies of this one with a file of their own, have the segment open.
+    /// Whether other processes, or copies of this one with a file of their own, have the segment
+    /// open.
     #[must_use]
     pub fn is_held_by_others(&self) -> bool {
         ofd_lock::is_held_by_others(self.file.as_fd(), USED, 1) == Ok(true)
@@ -38,7 +39,8 @@ impl Runtime {
         crate::access::give(&*self.file, access, access.mode & 0o666)
     }
 
-    /// Removes the segment's name: the next process makes another one. The caller holds the segment and is alone with it.
+    /// Removes the segment's name: the next process makes another one. The caller holds the segment
+    /// and is alone with it.
     ///
     /// # Errors
     /// What the kernel says: then the name is still there.
@@ -53,8 +55,9 @@ impl Runtime {
         OwnerId::new(unsafe { self.me.as_ref() }.owner.load(Ordering::Relaxed))
     }
 
-    /// How many files and writes of dead processes wait here to be made good, of which the members do not know: bytes that a write was to put back, and stores to mappings that show a shared copy. What
-    /// lanes on the members name is none of it.
+    /// How many files and writes of dead processes wait here to be made good, of which the members
+    /// do not know: bytes that a write was to put back, and stores to mappings that show a shared
+    /// copy. What lanes on the members name is none of it.
     #[must_use]
     pub fn known_here_alone(&self) -> usize {
         let segment = self.segment();
@@ -70,7 +73,9 @@ impl Runtime {
         mapped.count() + self.abandoned_undo().filter(|record| record.unfinished().is_some()).count()
     }
 
-    /// Whether nothing in the segment is needed any more: nobody is attached or has it open but the caller, and what processes left that are gone the members know. The caller holds the segment.
+    /// Whether nothing in the segment is needed any more: nobody is attached or has it open but the
+    /// caller, and what processes left that are gone the members know. The caller holds the
+    /// segment.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         let others = self.attached().any(|pid| pid != sys::rustix::process::getpid().as_raw_nonzero().get() as u32);

@@ -9,7 +9,8 @@ use super::Runtime;
 use super::attach::slot_of;
 use core::sync::atomic::Ordering;
 
-/// How long a wait that was noted counts. It is noted again every few milliseconds; who was led out of it by a jump from a signal handler did not say so.
+/// How long a wait that was noted counts. It is noted again every few milliseconds; who was led out
+/// of it by a jump from a signal handler did not say so.
 const COUNTS_FOR_MS: u32 = 500;
 
 fn now_ms() -> u32 {
@@ -17,7 +18,8 @@ fn now_ms() -> u32 {
 }
 
 impl Runtime {
-    /// Notes that this process waits for a lock that `holder` has. Of several threads that wait the last one counts.
+    /// Notes that this process waits for a lock that `holder` has. Of several threads that wait the
+    /// last one counts.
     pub fn note_wait(&self, holder: u32) {
         let waits = &self.segment().attach[slot_of(self.me())].waits_for;
         waits.store(u64::from(now_ms()) << 32 | u64::from(holder), Ordering::Release);
@@ -37,7 +39,8 @@ impl Runtime {
         is_fresh.then_some(noted as u32)
     }
 
-    /// Runs `look` alone among all that look for circles of waits, so that of those in a circle one finds it.
+    /// Runs `look` alone among all that look for circles of waits, so that of those in a circle one
+    /// finds it.
     pub fn with_waits<T>(&self, look: impl FnOnce() -> T) -> T {
         self.with_lock(&self.segment().waits_lock, |_| look())
     }

@@ -37,7 +37,8 @@ impl Runtime {
         }
     }
 
-    /// Notes that watchers are told of something. Now and then the slots of those that have died are given back, so that nobody goes on telling them.
+    /// Notes that watchers are told of something. Now and then the slots of those that have died
+    /// are given back, so that nobody goes on telling them.
     pub fn note_told(&self) {
         if self.segment().events_told.fetch_add(1, Ordering::Relaxed) % EVENTS_PER_INQUIRY == EVENTS_PER_INQUIRY - 1 {
             self.reap();

@@ -22,7 +22,8 @@ pub struct TestArray {
     attached: Mutex<Vec<&'static Files>>,
 }
 
-/// Where temporary arrays live: shared memory if there is some, so that tests do not wait for a disk.
+/// Where temporary arrays live: shared memory if there is some, so that tests do not wait for a
+/// disk.
 pub fn scratch() -> tempfile::TempDir {
     let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
     tempfile::Builder::new().prefix("cxlraid-test-").tempdir_in(base).unwrap()
@@ -152,7 +153,8 @@ impl Drop for TestArray {
     }
 }
 
-/// Closes what attaching opens in `.cxlraid` below a directory: what was attached is never dropped, and a test program has many arrays one after the other.
+/// Closes what attaching opens in `.cxlraid` below a directory: what was attached is never dropped,
+/// and a test program has many arrays one after the other.
 fn close_kept_open(directory: &Path) {
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
         let is_one = |path: PathBuf| path.starts_with(directory) && path.iter().any(|name| name == ".cxlraid");

@@ -88,7 +88,8 @@ pub(crate) fn superblocks_1_3() -> [Superblock; 2] {
     superblocks_1_2().map(|superblock| Superblock { clean_count: 41, ..superblock })
 }
 
-/// The same with what version 1.4 added: the second follows the first, and says when member 3 went out.
+/// The same with what version 1.4 added: the second follows the first, and says when member 3 went
+/// out.
 pub(crate) fn superblocks_1_4() -> [Superblock; 2] {
     let [first, second] = superblocks_1_3();
     let first = Superblock { update_id: 0x1111_2222_3333_4444, previous_update_id: 0x5555_6666_7777_8888, ..first };
@@ -97,7 +98,8 @@ pub(crate) fn superblocks_1_4() -> [Superblock; 2] {
     [first, second]
 }
 
-/// Returns the superblocks of version 1.4 with what version 1.5 added: members 1 and 3 are written mostly, and member 3 has a bit of a later version.
+/// Returns the superblocks of version 1.4 with what version 1.5 added: members 1 and 3 are written
+/// mostly, and member 3 has a bit of a later version.
 pub(crate) fn superblocks_1_5() -> [Superblock; 2] {
     superblocks_1_4().map(|mut superblock| {
         superblock.members[1].flags = MemberEntry::WRITE_MOSTLY;
@@ -173,7 +175,8 @@ pub(crate) fn inodes_1_1() -> [Option<InodeRecord>; 5] {
 
 pub(crate) const ATTRIBUTE: Attribute = Attribute { inode: 0x0102_0304_0506_0708, generation: 0x1112_1314_1516_1718 };
 
-/// The table's own number and the backing files of inodes 1 to 3, each with its generation; nothing is known of inode 2.
+/// The table's own number and the backing files of inodes 1 to 3, each with its generation; nothing
+/// is known of inode 2.
 pub(crate) const BACKINGS: [[u64; 2]; 4] =
     [[0x0102_0304, 1], [0x1112_1314_1516_1718, 7], [0, 0], [0x2122, 0x3132_3334_3536_3738]];
 

@@ -1,5 +1,6 @@
-//! The images in tests/golden, byte by byte. They were written by `cargo run -p cxlraid-format --example golden` when their
-//! version was frozen; one that no longer decodes to the same values is a bug in the code, never in the image.
+//! The images in tests/golden, byte by byte. They were written by `cargo run -p cxlraid-format
+//! --example golden` when their version was frozen; one that no longer decodes to the same values
+//! is a bug in the code, never in the image.
 
 use crate::fixture;
 use cxlraid_format::*;

@@ -101,7 +101,8 @@ fn journal_records() -> impl Strategy<Value = JournalRecord> {
     )
 }
 
-/// A record of a lane and a later one: of any write, or of one that differs from it in little, such as the next sequence alone.
+/// A record of a lane and a later one: of any write, or of one that differs from it in little, such
+/// as the next sequence alone.
 fn successive_journal_records() -> impl Strategy<Value = (JournalRecord, JournalRecord)> {
     let later = prop_oneof![Just(1), 1..4u64, 1..=u64::MAX];
     (journal_records(), journal_records(), any::<[bool; 4]>(), later).prop_map(|(old, other, same, later)| {
@@ -243,7 +244,8 @@ proptest! {
         }
     }
 
-    // A size and its check are two stores, in this order, on one member after the other; and a bit of another member's copy is flipped.
+    // A size and its check are two stores, in this order, on one member after the other; and a bit
+    // of another member's copy is flipped.
     #[test]
     fn a_size_cut_short_on_one_member_is_the_old_or_the_new(
         record in records(), size in 0..=i64::MAX as u64, done in 0usize..4, at in 8usize..56,
@@ -262,7 +264,8 @@ proptest! {
         }
     }
 
-    // One member's medium has lost the last store, or has one that nobody else has: two whole copies count more than a third, wherever it lies; of two that differ the lowest's counts.
+    // One member's medium has lost the last store, or has one that nobody else has: two whole
+    // copies count more than a third, wherever it lies; of two that differ the lowest's counts.
     #[test]
     fn of_whole_copies_that_differ_the_most_count_and_never_just_the_lowest(
         record in records(), size in 0..=i64::MAX as u64, flags in any::<u32>(), odd in 0usize..3, volatile_order in any::<bool>(),
@@ -289,7 +292,8 @@ proptest! {
         }
     }
 
-    // A crash has torn the store of a size on every member that still has the record, and the medium of another has lost it.
+    // A crash has torn the store of a size on every member that still has the record, and the
+    // medium of another has lost it.
     #[test]
     fn a_torn_size_is_not_given_up_for_a_copy_that_is_lost(
         record in records(), size in 0..=i64::MAX as u64, lost in 0usize..3, count in 2usize..4, volatile_order in any::<bool>(),

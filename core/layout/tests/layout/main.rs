@@ -1,4 +1,5 @@
-//! Properties of the layout, each against a reference that is too simple to be wrong in the same way.
+//! Properties of the layout, each against a reference that is too simple to be wrong in the same
+//! way.
 
 mod md;
 mod placement;

@@ -1,4 +1,5 @@
-//! Left-symmetric parity against Linux md: `raid5_compute_sector` in drivers/md/raid5.c, `ALGORITHM_LEFT_SYMMETRIC`.
+//! Left-symmetric parity against Linux md: `raid5_compute_sector` in drivers/md/raid5.c,
+//! `ALGORITHM_LEFT_SYMMETRIC`.
 
 use crate::reference::all_geometries;
 use cxlraid_layout::{Geometry, Level};

@@ -29,8 +29,9 @@ fn assert_placed_as_in(reference: &Members, geometry: &Geometry) -> usize {
 }
 
 proptest! {
-    // Two different contents cannot share a place, as a place of the reference holds one content; so agreement on all of
-    // them, and their number, says that the geometry is injective and complete.
+    // Two different contents cannot share a place, as a place of the reference holds one content;
+    // so agreement on all of them, and their number, says that the geometry is injective and
+    // complete.
     #[test]
     fn every_byte_lies_where_the_reference_puts_it(geometry in geometries(), file_bytes in 0u64..20_000) {
         let reference = lay_out(&geometry, file_bytes);

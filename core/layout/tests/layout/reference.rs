@@ -1,6 +1,7 @@
 //! A layout without arithmetic: it deals out the bytes of a file one by one, stripe after stripe.
 //!
-//! Written from the definitions (module docs of the crate, md's tables), not from the code under test.
+//! Written from the definitions (module docs of the crate, md's tables), not from the code under
+//! test.
 
 use cxlraid_layout::{Geometry, Level};
 use proptest::prelude::*;
@@ -18,7 +19,8 @@ pub(crate) enum Content {
 /// All members, byte by byte; `None` where nothing was put.
 pub(crate) type Members = Vec<Vec<Option<Content>>>;
 
-/// What the members hold of one row of chunks: per member a list of (data column, copy), or a parity.
+/// What the members hold of one row of chunks: per member a list of (data column, copy), or a
+/// parity.
 #[derive(Clone, Copy)]
 enum Chunk {
     Data { column: usize, copy: usize },

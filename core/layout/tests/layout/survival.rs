@@ -1,4 +1,5 @@
-//! Which members may be lost, against a reference that looks whether every byte can still be computed.
+//! Which members may be lost, against a reference that looks whether every byte can still be
+//! computed.
 
 use crate::reference::{Content, Members, all_geometries, lay_out};
 use cxlraid_layout::{Geometry, GeometryError, Level};
@@ -9,8 +10,8 @@ fn stripe_count(geometry: &Geometry) -> u64 {
     if geometry.level() == Level::Raid1 { 1 } else { geometry.member_count() as u64 }
 }
 
-/// Whether every byte of a file of some stripes can be read or solved for: per position within a stripe, no more data bytes
-/// may be unreadable than parity bytes are left.
+/// Whether every byte of a file of some stripes can be read or solved for: per position within a
+/// stripe, no more data bytes may be unreadable than parity bytes are left.
 fn solvable(reference: &Members, geometry: &Geometry, missing: MemberSet) -> bool {
     let unit = if geometry.level() == Level::Raid1 { geometry.stripe_bytes() } else { geometry.chunk().bytes() };
     (0..stripe_count(geometry)).all(|stripe| {

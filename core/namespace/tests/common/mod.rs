@@ -56,7 +56,8 @@ impl TestArray {
         Self { home, members, config, namespace }
     }
 
-    /// Lets this process go, and attaches it anew: as after a restart. Its lanes name what it wrote last, as those of a process do that was killed.
+    /// Lets this process go, and attaches it anew: as after a restart. Its lanes name what it wrote
+    /// last, as those of a process do that was killed.
     pub fn restart(&mut self) {
         self.namespace.files().for_each_open(|inode| _ = inode.flush_times());
         self.namespace.files().array().runtime().detach();
@@ -79,8 +80,9 @@ impl TestArray {
         self.assert_same(|_| {})
     }
 
-    /// The same after deaths. What has no attribute does not tell whose second name it is: where trees had to be compared as a whole (a
-    /// process died exchanging two of them), it may have become two on some member.
+    /// The same after deaths. What has no attribute does not tell whose second name it is: where
+    /// trees had to be compared as a whole (a process died exchanging two of them), it may have
+    /// become two on some member.
     pub fn assert_same_trees_after_deaths(&self) -> BTreeMap<PathBuf, Entry> {
         self.assert_same(|entry| {
             if entry.attribute.is_none() && entry.kind != 'd' {

@@ -28,13 +28,14 @@ fn on_descriptor(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsE
     }
 }
 
-/// Serves a call on a descriptor, as [`on_descriptor`], but leaves descriptors that only name something (O_PATH) to the
-/// kernel, which refuses them.
+/// Serves a call on a descriptor, as [`on_descriptor`], but leaves descriptors that only name
+/// something (O_PATH) to the kernel, which refuses them.
 fn on_opened(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsError>) -> Verdict {
     if super::only_names(descriptor) { Verdict::Pass } else { on_descriptor(descriptor, act) }
 }
 
-/// Whether a call with AT_EMPTY_PATH means its descriptor. A null pointer means it only for the calls that ask (stat); to the others it is a bad pointer.
+/// Whether a call with AT_EMPTY_PATH means its descriptor. A null pointer means it only for the
+/// calls that ask (stat); to the others it is a bad pointer.
 fn is_meant(call: &Call, path: usize, flags: u32) -> bool {
     call.args[path] != 0 && means_descriptor(call, path, flags)
 }
@@ -44,7 +45,9 @@ fn means_descriptor(call: &Call, path: usize, flags: u32) -> bool {
     flags & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[path])
 }
 
-/// Whether the descriptor that an empty path means is the current directory, and that is the array's. It has no descriptor that could be looked up: to the kernel it is a directory of one member.
+/// Whether the descriptor that an empty path means is the current directory, and that is the
+/// array's. It has no descriptor that could be looked up: to the kernel it is a directory of one
+/// member.
 fn is_current(call: &Call) -> bool {
     call.descriptor(0) == directory::AT_FDCWD && directory::is_ours(directory::AT_FDCWD)
 }

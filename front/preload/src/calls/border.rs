@@ -19,7 +19,8 @@ use sys::{OsError, RawFd};
 pub(crate) enum Looks {
     /// The first path as a whole, and then whether the second is free (link(2)).
     Link { follow: bool },
-    /// As [`Self::Link`], where the first path is empty and its descriptor has been looked at (AT_EMPTY_PATH).
+    /// As [`Self::Link`], where the first path is empty and its descriptor has been looked at
+    /// (AT_EMPTY_PATH).
     LinkOpen,
     /// The directories of both (rename(2)).
     Rename,
@@ -114,7 +115,8 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
     }
 }
 
-/// What is at a path that starts on the host. A symlink of the host's may lead from there into the array.
+/// What is at a path that starts on the host. A symlink of the host's may lead from there into the
+/// array.
 fn stat_from_host(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
     let error = match kernel_stat(base, path, follow) {
         Err(error) if path.starts_with(b"/") && links::is_absence(error) => error,

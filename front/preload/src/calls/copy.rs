@@ -1,4 +1,5 @@
-//! Copies between two descriptors: sendfile and copy_file_range, with at least one end in the array; the ends are splice's too.
+//! Copies between two descriptors: sendfile and copy_file_range, with at least one end in the
+//! array; the ends are splice's too.
 
 use super::node::Held;
 use super::{OPEN, events, limit};
@@ -108,8 +109,9 @@ impl End {
         Ok(count)
     }
 
-    /// Writes as many bytes as there is room for. Returns how many these are, and the error that came after them. A limit that only shows
-    /// after some bytes is told by its signal, as the kernel does, which tries to go on.
+    /// Writes as many bytes as there is room for. Returns how many these are, and the error that
+    /// came after them. A limit that only shows after some bytes is told by its signal, as the
+    /// kernel does, which tries to go on.
     pub(super) fn write_on(&mut self, bytes: &[u8]) -> (usize, Option<OsError>) {
         let mut count = 0;
         while count < bytes.len() {
@@ -175,7 +177,8 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     if kind(input) == S_IFDIR && kind(output) != S_IFREG {
-        // The kernel refuses a directory when it has looked at everything else, and waited for the pipe.
+        // The kernel refuses a directory when it has looked at everything else, and waited for the
+        // pipe.
         return Verdict::Pass;
     }
     let (address, bytes) = (call.args[2], call.args[3]);
@@ -211,8 +214,9 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     }
 }
 
-/// The kernel's refusal of a sendfile, if it refuses it. It is asked with no bytes to be sent, which moves nothing; the number of bytes is looked at here, between what it says of the input and
-/// of the output.
+/// The kernel's refusal of a sendfile, if it refuses it. It is asked with no bytes to be sent,
+/// which moves nothing; the number of bytes is looked at here, between what it says of the input
+/// and of the output.
 fn refusal_of_sendfile(call: &Call, kept: Option<i64>) -> Option<Verdict> {
     const BAD: isize = -(OsError::BADF.raw_os_error() as isize);
     let [output, input, offset, bytes, ..] = call.args;
@@ -239,7 +243,8 @@ fn refusal_of_sendfile(call: &Call, kept: Option<i64>) -> Option<Verdict> {
     }
 }
 
-/// Refuses a range that no file can have, from an offset of the program's or the descriptor's position.
+/// Refuses a range that no file can have, from an offset of the program's or the descriptor's
+/// position.
 pub(super) fn verify_from(fd: RawFd, offset: usize, bytes: usize) -> Result<(), OsError> {
     let end = End::new(fd, offset)?;
     let start = match (end.offset, end.file()) {
@@ -259,7 +264,8 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
     let [first, from, second, to, _, flags] = call.args;
     // SAFETY: no bytes are moved; the offsets are the program's, and are only read then.
     let result = unsafe { syscall(call.number, [first, from, second, to, 0, flags]) };
-    // An offset before the beginning is found when it is known whether the range ends behind all offsets.
+    // An offset before the beginning is found when it is known whether the range ends behind all
+    // offsets.
     let is_bad_offset = || {
         // SAFETY: no bytes are moved.
         let without = unsafe { syscall(call.number, [first, 0, second, 0, 0, flags]) };
@@ -296,7 +302,8 @@ fn copy_range(input: RawFd, output: RawFd, call: &Call, is_too_far: bool) -> Res
     if is_too_far {
         return Err(OsError::FBIG);
     }
-    // The limit for files comes before what the source has, also if that is nothing, and before what the ranges have in common.
+    // The limit for files comes before what the source has, also if that is nothing, and before
+    // what the ranges have in common.
     let room = sys::file_limit::bytes().checked_sub(to).filter(|&room| room > 0).ok_or(OsError::FBIG)?;
     let bytes = (call.args[4] as u64).min(source.size().saturating_sub(from)).min(room);
     if source.number() == target.number() && from.abs_diff(to) < bytes {
@@ -336,7 +343,8 @@ pub(super) fn kind(descriptor: RawFd) -> u32 {
     fstat(super::directory::borrow(descriptor)).map_or(0, |stat| stat.st_mode & S_IFMT)
 }
 
-/// Copies from one end to the other. Where both are one description with one position, each end counts from where that was, as in the kernel.
+/// Copies from one end to the other. Where both are one description with one position, each end
+/// counts from where that was, as in the kernel.
 fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
     let shared = match (input.file(), output.file()) {
         (Some((held, file)), Some((other, copied)))
@@ -354,7 +362,8 @@ fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError>
     (input.is_counted_here, output.is_counted_here) = (true, true);
     let fd = input.fd;
     let moved = move_bytes(input, output, bytes)?;
-    // The bytes are moved; if another thread has closed the number meanwhile, there is no position to move.
+    // The bytes are moved; if another thread has closed the number meanwhile, there is no position
+    // to move.
     let _ = held.with_position(fd, &file, |position| {
         *position = start + moved as u64;
         Ok(())
@@ -362,15 +371,16 @@ fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError>
     Ok(moved)
 }
 
-/// Whether two descriptors are one open file description, as they may be that the process was started with. Where the kernel does
-/// not tell they are not.
+/// Whether two descriptors are one open file description, as they may be that the process was
+/// started with. Where the kernel does not tell they are not.
 fn is_one_description(one: RawFd, other: RawFd) -> bool {
     let process = crate::process::getpid() as usize;
     // SAFETY: looks at descriptors and changes nothing.
     unsafe { syscall(__NR_kcmp as usize, [process, process, KCMP_FILE, one as usize, other as usize, 0]) == 0 }
 }
 
-/// How many bytes an output of fewer than `bytes` lies ahead of the input in the same file, if it does: what is copied is copied again then.
+/// How many bytes an output of fewer than `bytes` lies ahead of the input in the same file, if it
+/// does: what is copied is copied again then.
 fn overlap(input: &End, output: &End, bytes: usize) -> Result<Option<usize>, OsError> {
     let (Some((source_held, source)), Some((target_held, target))) = (input.file(), output.file()) else { return Ok(None) };
     if source.number() != target.number() {
@@ -383,7 +393,8 @@ fn overlap(input: &End, output: &End, bytes: usize) -> Result<Option<usize>, OsE
 /// The bytes of a pipe, if nobody has changed its size (pipe(7)).
 pub(super) const PIPE_BYTES: usize = 16 * PAGE_BYTES;
 
-/// How many bytes the kernel takes from a file at once when it copies them by way of a pipe: as many pages as the pipe holds, as far as the file reaches.
+/// How many bytes the kernel takes from a file at once when it copies them by way of a pipe: as
+/// many pages as the pipe holds, as far as the file reaches.
 pub(super) fn piece_bytes(input: &End, pipe_bytes: usize) -> Result<usize, OsError> {
     let Some((held, file)) = input.file() else { return Ok(pipe_bytes) };
     let start = input.start(held, file)?;
@@ -433,7 +444,8 @@ fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, Os
     Ok(total)
 }
 
-/// Reads a piece of a file that is about to be written `ahead` bytes further on. The kernel's pipe holds the file's own pages: what it writes at the beginning of a piece it reads behind that.
+/// Reads a piece of a file that is about to be written `ahead` bytes further on. The kernel's pipe
+/// holds the file's own pages: what it writes at the beginning of a piece it reads behind that.
 fn read_ahead(input: &mut End, piece: &mut [u8], ahead: usize) -> Result<usize, OsError> {
     let first = piece.len().min(ahead);
     if first == 0 {

@@ -1,7 +1,8 @@
 //! Serves read(2), write(2) and their variants on regular files of the array. This is the hot path.
 //!
 //! A call on a directory, a fifo or the like of the array goes to the kernel: the anchor is open on
-//! that very thing. A call on a descriptor whose array cannot be used any more ([`Node::Lost`]) fails.
+//! that very thing. A call on a descriptor whose array cannot be used any more ([`Node::Lost`])
+//! fails.
 
 use super::node::Held;
 use super::{OPEN, events, limit};
@@ -19,14 +20,13 @@ use sys::{OsError, RawFd};
 /// The most bytes of a vectored write that are gathered on the library's heap.
 const HEAP_BYTES_MAX: usize = 1 << 20;
 
-/// The flags that are accepted.
-/// HIPRI, NOWAIT, DONTCACHE and NOSIGNAL have no effect, since the files are memory. ATOMIC is refused,
-/// as by a file system without it.
+/// The flags that are accepted. HIPRI, NOWAIT, DONTCACHE and NOSIGNAL have no effect, since the
+/// files are memory. ATOMIC is refused, as by a file system without it.
 const RWF_KNOWN: usize =
     (RWF_HIPRI | RWF_NOWAIT) as usize | RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND | RWF_DONTCACHE | RWF_NOSIGNAL;
 
-/// The end of the program's half of the address space with five levels of page tables, the most that
-/// processors have.
+/// The end of the program's half of the address space with five levels of page tables, the most
+/// that processors have.
 const ADDRESS_MAX: usize = 1 << 56;
 
 type Answer = Result<usize, OsError>;
@@ -40,8 +40,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Refuses a buffer that reaches out of the program's half of the address space, even if no byte
-    /// of it will be touched.
+    /// Refuses a buffer that reaches out of the program's half of the address space, even if no
+    /// byte of it will be touched.
     #[inline]
     fn check(self) -> Result<(), OsError> {
         match self.address.checked_add(self.bytes) {
@@ -152,8 +152,8 @@ fn has_flags(call: &Call) -> bool {
     [__NR_preadv2, __NR_pwritev2].contains(&(call.number as u32))
 }
 
-/// The checked flags of a vectored call. Not to be called if all buffers are empty: the kernel does not
-/// look at the flags then.
+/// The checked flags of a vectored call. Not to be called if all buffers are empty: the kernel does
+/// not look at the flags then.
 fn vectored_flags(call: &Call) -> Result<usize, OsError> {
     let flags = if has_flags(call) { call.args[5] & 0xffff_ffff } else { 0 };
     if flags & !RWF_KNOWN != 0 {
@@ -165,9 +165,9 @@ fn vectored_flags(call: &Call) -> Result<usize, OsError> {
     Ok(flags)
 }
 
-/// Runs `act` if the first argument is a descriptor of a regular file of the array. A descriptor whose
-/// array cannot be used any more gets an error. All other calls pass to the kernel. If the answer is
-/// FBIG, the process also gets SIGXFSZ ([`limit::answer`]).
+/// Runs `act` if the first argument is a descriptor of a regular file of the array. A descriptor
+/// whose array cannot be used any more gets an error. All other calls pass to the kernel. If the
+/// answer is FBIG, the process also gets SIGXFSZ ([`limit::answer`]).
 #[inline]
 pub(crate) fn on_file(call: &mut Call, act: impl FnOnce(&Held, &FileRef, &Call) -> Answer) -> Verdict {
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
@@ -190,7 +190,8 @@ fn offset(argument: usize) -> Result<u64, OsError> {
     if (argument as isize) < 0 { Err(OsError::INVAL) } else { Ok(argument as u64) }
 }
 
-/// Refuses a range that ends after the largest offset that a file can have, as the kernel's rw_verify_area does.
+/// Refuses a range that ends after the largest offset that a file can have, as the kernel's
+/// rw_verify_area does.
 #[inline]
 pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
     // Of two numbers below 2^62 the sum is below 2^63.
@@ -202,8 +203,8 @@ pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
     }
 }
 
-/// Checks the range of a vectored call with an offset. A range at the description's offset is checked
-/// when that is known.
+/// Checks the range of a vectored call with an offset. A range at the description's offset is
+/// checked when that is known.
 fn verify_all(at: At, buffers: &[Buffer]) -> Result<(), OsError> {
     match at {
         At::Offset(offset) => verify(offset, bytes_of(buffers)),
@@ -215,13 +216,15 @@ fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     buffer.check()?;
     verify(offset, buffer.bytes)?;
     let (address, bytes) = (somewhere(buffer), buffer.bytes.min(MAX_RW_COUNT));
-    // SAFETY: the program asked for its buffer to be written. If the address is bad, `read_at` returns FAULT.
+    // SAFETY: the program asked for its buffer to be written. If the address is bad, `read_at`
+    // returns FAULT.
     whole_or_reachable(address, bytes, true, |bytes| unsafe { file.read_at(offset, address as *mut u8, bytes) })
 }
 
-/// Calls `act` with the number of bytes to move. If that returns FAULT, calls it again with the number
-/// of bytes before the first page that the program cannot access. An `act` that returns FAULT has had
-/// no effect that the second call does not repeat. `stores`: `act` stores to the program's memory.
+/// Calls `act` with the number of bytes to move. If that returns FAULT, calls it again with the
+/// number of bytes before the first page that the program cannot access. An `act` that returns
+/// FAULT has had no effect that the second call does not repeat. `stores`: `act` stores to the
+/// program's memory.
 #[inline(always)]
 fn whole_or_reachable<T>(
     address: usize,
@@ -250,8 +253,8 @@ fn reachable_part<T>(
     }
 }
 
-/// Reads into the buffers one after another, and stops at the first that is not filled. An error after
-/// the first bytes ends the call with the number of bytes read.
+/// Reads into the buffers one after another, and stops at the first that is not filled. An error
+/// after the first bytes ends the call with the number of bytes read.
 fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer]) -> Answer {
     readable(held)?;
     let fill = |mut offset: u64| {
@@ -282,8 +285,8 @@ fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffe
 }
 
 /// Writes the buffers at `at`, or at the end of the file if the description appends (RWF_APPEND and
-/// RWF_NOAPPEND override that). Returns the number of bytes written. If syncing fails, the call fails
-/// though the bytes are written, as in the kernel.
+/// RWF_NOAPPEND override that). Returns the number of bytes written. If syncing fails, the call
+/// fails though the bytes are written, as in the kernel.
 fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer], flags: usize) -> Answer {
     writable(held)?;
     let total = bytes_of(buffers);
@@ -307,8 +310,8 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
     };
     let written = match at {
         At::Offset(offset) if !append => put(file, offset, source)?,
-        // In append mode pwrite ignores its offset, appends, and does not move the description's offset
-        // (pwrite(2), BUGS).
+        // In append mode pwrite ignores its offset, appends, and does not move the description's
+        // offset (pwrite(2), BUGS).
         At::Offset(offset) => {
             verify(offset, source.bytes)?;
             append_one(file, source)?.1
@@ -338,9 +341,9 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
     Ok(written)
 }
 
-/// Checks where a write begins before its buffers are read, as the kernel does: INVAL if it would end
-/// after the largest offset that a file can have, FBIG if it would begin at or after the process' limit
-/// of file sizes (RLIMIT_FSIZE). Both win over FAULT.
+/// Checks where a write begins before its buffers are read, as the kernel does: INVAL if it would
+/// end after the largest offset that a file can have, FBIG if it would begin at or after the
+/// process' limit of file sizes (RLIMIT_FSIZE). Both win over FAULT.
 #[cold]
 fn check_place(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool, total: usize) -> Result<(), OsError> {
     let start = match at {
@@ -352,14 +355,15 @@ fn check_place(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool, tot
     if start >= sys::file_limit::bytes() { Err(OsError::FBIG) } else { Ok(()) }
 }
 
-/// The number of bytes of all buffers. Those of a vectored call have at most [`MAX_RW_COUNT`] together.
+/// The number of bytes of all buffers. Those of a vectored call have at most [`MAX_RW_COUNT`]
+/// together.
 fn bytes_of(buffers: &[Buffer]) -> usize {
     buffers.iter().fold(0, |total: usize, buffer| total.saturating_add(buffer.bytes))
 }
 
-/// The address of a buffer. `write_at` and `append` take a null pointer for "write zeros", and none may be
-/// copied to, so a null pointer of the program is replaced by another address at which no program can
-/// have memory.
+/// The address of a buffer. `write_at` and `append` take a null pointer for "write zeros", and none
+/// may be copied to, so a null pointer of the program is replaced by another address at which no
+/// program can have memory.
 fn somewhere(buffer: Buffer) -> usize {
     /// In the kernel's half of the address space, with four and with five levels of page tables.
     const NOWHERE: usize = 0xffff_8000_0000_0000;
@@ -370,19 +374,21 @@ fn somewhere(buffer: Buffer) -> usize {
 fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     verify(offset, buffer.bytes)?;
     let (address, bytes) = (somewhere(buffer), buffer.bytes.min(MAX_RW_COUNT));
-    // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked for these bytes to be written.
+    // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked
+    // for these bytes to be written.
     whole_or_reachable(address, bytes, false, |bytes| unsafe { file.write_at(offset, address as *const u8, bytes) })
 }
 
 /// Appends the buffer. Returns the file's new end and the number of bytes.
 fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
     let (address, bytes) = (somewhere(buffer), buffer.bytes.min(MAX_RW_COUNT));
-    // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked for these bytes to be written.
+    // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked
+    // for these bytes to be written.
     whole_or_reachable(address, bytes, false, |bytes| unsafe { file.append(address as *const u8, bytes) })
 }
 
-/// A copy of the buffers of a vectored write, so that one write makes them all: others see it whole, and
-/// an append is in one place.
+/// A copy of the buffers of a vectored write, so that one write makes them all: others see it
+/// whole, and an append is in one place.
 struct Gathered {
     /// Lies in `heap` or in `mapped`.
     buffer: Buffer,
@@ -392,8 +398,8 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Copies the buffers, up to the first byte that the program cannot access. Without memory for all
-    /// of them it copies the first [`HEAP_BYTES_MAX`] bytes, and the write is short.
+    /// Copies the buffers, up to the first byte that the program cannot access. Without memory for
+    /// all of them it copies the first [`HEAP_BYTES_MAX`] bytes, and the write is short.
     ///
     /// # Errors
     /// FAULT if the program cannot access the first byte. NOMEM.
@@ -417,7 +423,8 @@ impl Gathered {
         for buffer in buffers {
             let done = gathered.buffer.bytes;
             let (wanted, target) = (buffer.bytes.min(room - done), (gathered.buffer.address + done) as *mut u8);
-            // SAFETY: `target` has room for `room - done` bytes, in the heap's memory or in the mapping.
+            // SAFETY: `target` has room for `room - done` bytes, in the heap's memory or in the
+            // mapping.
             let copy = |bytes: usize| unsafe { program::copy(buffer.address, target, bytes) }.map(|()| bytes);
             match whole_or_reachable(buffer.address, wanted, false, copy) {
                 Ok(bytes) => gathered.buffer.bytes += bytes,
@@ -441,17 +448,19 @@ impl Drop for Gathered {
     }
 }
 
-/// The buffers of a vectored call, from its second and third arguments, cut so that together they have
-/// at most [`MAX_RW_COUNT`].
+/// The buffers of a vectored call, from its second and third arguments, cut so that together they
+/// have at most [`MAX_RW_COUNT`].
 pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
-    // The kernel's import_iovec takes a count of 32 bits, and its callers cut off what is above them.
+    // The kernel's import_iovec takes a count of 32 bits, and its callers cut off what is above
+    // them.
     let count = call.args[2] as u32 as usize;
     if count > UIO_MAXIOV {
         return Err(OsError::INVAL);
     }
     let read = |index: usize| {
         let buffer: Buffer = program::read(call.args[1].wrapping_add(index * size_of::<Buffer>()))?;
-        // The kernel checks the length of one before it reads the next: that decides between INVAL and FAULT.
+        // The kernel checks the length of one before it reads the next: that decides between INVAL
+        // and FAULT.
         if (buffer.bytes as isize) < 0 { Err(OsError::INVAL) } else { Ok(buffer) }
     };
     let mut buffers: Vec<Buffer> = (0..count).map(read).collect::<Result<_, _>>()?;

@@ -1,5 +1,6 @@
-//! Descriptors that come and go: close, dup and their like. While the kernel's table and ours do not agree about a number, it is
-//! claimed: no other thread gets to use it ([`crate::descriptors`]).
+//! Descriptors that come and go: close, dup and their like. While the kernel's table and ours do
+//! not agree about a number, it is claimed: no other thread gets to use it
+//! ([`crate::descriptors`]).
 
 use super::OPEN;
 use super::node::{Held, Node, REPLACED};
@@ -32,17 +33,19 @@ pub(crate) fn close(call: &mut Call) -> Verdict {
     }
 }
 
-/// Closes a descriptor of ours, and does what is to be done after its last close. Returns the kernel's answer.
+/// Closes a descriptor of ours, and does what is to be done after its last close. Returns the
+/// kernel's answer.
 pub(super) fn end(claim: Claim<Node>, descriptor: RawFd) -> isize {
     claim.end_moves();
-    // SAFETY: the program has asked for it, or never got to know the number; the claim keeps other threads from using it.
+    // SAFETY: the program has asked for it, or never got to know the number; the claim keeps other
+    // threads from using it.
     let result = unsafe { sys::raw::syscall(__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
     drop(claim.settle(None));
     result
 }
 
-/// A use of what a descriptor means, with a claim, so that its meaning stays while the kernel is asked by its number. There is no
-/// claim where the table is not used.
+/// A use of what a descriptor means, with a claim, so that its meaning stays while the kernel is
+/// asked by its number. There is no claim where the table is not used.
 ///
 /// # Errors
 /// What becomes of the call if the descriptor is not ours, or not any more.
@@ -152,7 +155,8 @@ pub(crate) fn dup_to(call: &mut Call) -> Verdict {
     }
     drop(source);
     let Some((source, target)) = OPEN.claim_two(from, to) else {
-        // No file of ours can have such a number. What is wrong with the flags the kernel says first.
+        // No file of ours can have such a number. What is wrong with the flags the kernel says
+        // first.
         let is_odd = call.number == __NR_dup3 as usize && call.args[2] as u32 & !O_CLOEXEC != 0;
         return if is_odd { Verdict::Pass } else { Verdict::error(OsError::BADF) };
     };

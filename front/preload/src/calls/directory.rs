@@ -24,15 +24,17 @@ use sys::{AsRawFd, BorrowedFd, IntoRawFd, OsError, RawFd};
 
 /// Whether the current directory is in the array.
 static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
-/// Whether the current directory may have changed since it was last noted, so that the kernel is to be asked.
+/// Whether the current directory may have changed since it was last noted, so that the kernel is to
+/// be asked.
 static MOVES: AtomicBool = AtomicBool::new(false);
-/// Held by a thread that moves the process into a directory of the array, and by one that is about to execute a program that must not start there.
+/// Held by a thread that moves the process into a directory of the array, and by one that is about
+/// to execute a program that must not start there.
 static MOVING: RawLock = RawLock::new();
 /// The twin of the current directory, if that is in the array.
 static TWIN: Lock<Option<Twin>> = Lock::new(None);
 
-/// Finds out where the program starts. A directory under a prefix that exists on the host alone is made in the array (thesis
-/// section 4.5), and the program starts there.
+/// Finds out where the program starts. A directory under a prefix that exists on the host alone is
+/// made in the array (thesis section 4.5), and the program starts there.
 pub(crate) fn start() {
     let Some(host) = host_cwd() else {
         note(is_in_array());
@@ -59,7 +61,8 @@ pub(crate) fn look() {
     }
 }
 
-/// From now on the current directory, and the umask, may change without our hearing of it, or be others in another task.
+/// From now on the current directory, and the umask, may change without our hearing of it, or be
+/// others in another task.
 pub(crate) fn expect_moves() {
     MOVES.store(true, Ordering::Relaxed);
     if let Ok(namespace) = array::namespace() {
@@ -89,7 +92,8 @@ pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
     Base::of(directory).path()
 }
 
-/// The directory of a directory argument, with its twin, which stays open for as long as this lives.
+/// The directory of a directory argument, with its twin, which stays open for as long as this
+/// lives.
 pub(crate) struct Base {
     /// The program's descriptor, or [`AT_FDCWD`].
     pub(crate) descriptor: RawFd,
@@ -102,7 +106,8 @@ impl Base {
         Self { descriptor, twin: twin_of(descriptor) }
     }
 
-    /// The descriptor that stands for the directory: the twin's once the member of the program's is lost.
+    /// The descriptor that stands for the directory: the twin's once the member of the program's is
+    /// lost.
     pub(crate) fn present(&self) -> BorrowedFd<'_> {
         let first = borrow(self.descriptor);
         self.twin.as_ref().map_or(first, |twin| twin.present(first))
@@ -121,7 +126,8 @@ impl Base {
     }
 }
 
-/// The descriptor that stands for what a descriptor of the program is open on: of a directory whose member is lost it is the twin.
+/// The descriptor that stands for what a descriptor of the program is open on: of a directory whose
+/// member is lost it is the twin.
 pub(crate) fn present(descriptor: RawFd, node: &Node) -> BorrowedFd<'_> {
     let first = borrow(descriptor);
     node.twin().map_or(first, |twin| twin.present(first))
@@ -135,8 +141,8 @@ fn twin_of(directory: RawFd) -> Option<Twin> {
     if is_noted() { TWIN.lock().clone() } else { None }
 }
 
-/// Tells whether the current directory's twin is kept: not of a directory that may change without our hearing of it, nor of a guest's,
-/// nor by a process that lives for one call of a guest.
+/// Tells whether the current directory's twin is kept: not of a directory that may change without
+/// our hearing of it, nor of a guest's, nor by a process that lives for one call of a guest.
 fn is_noted() -> bool {
     !MOVES.load(Ordering::Relaxed) && !process::shares_tables() && process::owns_tables()
 }
@@ -176,8 +182,8 @@ pub(crate) fn link_target_of_any(descriptor: RawFd) -> Option<Vec<u8>> {
     Some(sys::rustix::fs::readlink(path.as_str(), Vec::new()).ok()?.into_bytes())
 }
 
-/// The kernel's path of the current directory, without a trailing slash. For a directory that was removed this is its
-/// former path ([`namespace::current_directory`]).
+/// The kernel's path of the current directory, without a trailing slash. For a directory that was
+/// removed this is its former path ([`namespace::current_directory`]).
 fn host_cwd() -> Option<Vec<u8>> {
     told_cwd().or_else(|| namespace::current_directory().ok())
 }
@@ -197,7 +203,8 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
         return enter_open(&link);
     }
     match paths::locate(AT_FDCWD, call.args[0]) {
-        // A program comes out of a directory that lies too deep for its path to be known: the kernel takes it up.
+        // A program comes out of a directory that lies too deep for its path to be known: the
+        // kernel takes it up.
         Where::Array(path) if path.is_open() == Err(OsError::NAMETOOLONG) && leads_up(path.text()) => {
             let result = moving(|| call.kernel());
             moved(result, is_in_array())
@@ -238,8 +245,9 @@ pub(crate) fn be_child() {
     MOVING.reset();
 }
 
-/// Moves the process into a directory of the array by `act`, but not while a thread is about to execute a program that must not start there. A guest takes no
-/// lock: its directory is not the threads'.
+/// Moves the process into a directory of the array by `act`, but not while a thread is about to
+/// execute a program that must not start there. A guest takes no lock: its directory is not the
+/// threads'.
 fn moving<R>(act: impl FnOnce() -> R) -> R {
     if !process::owns_tables() {
         return act();
@@ -283,11 +291,13 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
     Ok(())
 }
 
-/// Moves the process, or the calling guest, to a directory of the host. Returns a descriptor of the directory where it was, for [`return_to`]; it is closed by an exec.
+/// Moves the process, or the calling guest, to a directory of the host. Returns a descriptor of the
+/// directory where it was, for [`return_to`]; it is closed by an exec.
 ///
-/// Processes that share the directory (clone(2) with CLONE_FS) stay where they are: from here on the caller has one of its own, and keeps that also if it returns.
-/// Where a filter of system calls denies that (containers), a program that has just begun (`is_new`) is moved all the same: who makes a process that shares
-/// the directory rarely has it execute another program.
+/// Processes that share the directory (clone(2) with CLONE_FS) stay where they are: from here on
+/// the caller has one of its own, and keeps that also if it returns. Where a filter of system calls
+/// denies that (containers), a program that has just begun (`is_new`) is moved all the same: who
+/// makes a process that shares the directory rarely has it execute another program.
 pub(crate) fn leave_for(place: &CStr, is_new: bool) -> Result<RawFd, OsError> {
     let before = set_aside(is_new)?;
     if let Err(error) = sys::rustix::process::chdir(place) {
@@ -298,7 +308,8 @@ pub(crate) fn leave_for(place: &CStr, is_new: bool) -> Result<RawFd, OsError> {
     Ok(before)
 }
 
-/// Gives the caller a current directory that no other process shares. Returns a descriptor of it, for [`return_to`]; it is closed by an exec.
+/// Gives the caller a current directory that no other process shares. Returns a descriptor of it,
+/// for [`return_to`]; it is closed by an exec.
 pub(crate) fn set_aside(is_new: bool) -> Result<RawFd, OsError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let before = openat(CWD, c".", flags, Mode::empty())?;
@@ -310,7 +321,8 @@ pub(crate) fn set_aside(is_new: bool) -> Result<RawFd, OsError> {
 
 /// Gives the calling task a current directory (and root, and umask) that no other task shares.
 fn leave_shared() -> Result<(), OsError> {
-    // SAFETY: unshare(2) with this flag changes only what the directory, root and umask of this task are shared with.
+    // SAFETY: unshare(2) with this flag changes only what the directory, root and umask of this
+    // task are shared with.
     check(unsafe { syscall(__NR_unshare as usize, [CLONE_FS as usize, 0, 0, 0, 0, 0]) }).map(|_| ()).map_err(|_| OsError::PERM)
 }
 
@@ -321,8 +333,9 @@ pub(crate) fn return_to(before: RawFd) {
     super::descriptor::close_unheld(before);
 }
 
-/// Notes that the caller has a directory of its own now. Others that use this memory have kept theirs: other threads, and the parent of a child that shares memory and
-/// descriptors. So from now on the kernel is asked. Of a guest nothing is noted: for a guest the kernel is always asked.
+/// Notes that the caller has a directory of its own now. Others that use this memory have kept
+/// theirs: other threads, and the parent of a child that shares memory and descriptors. So from now
+/// on the kernel is asked. Of a guest nothing is noted: for a guest the kernel is always asked.
 pub(crate) fn note_apart() {
     if !(process::may_be_guest() && process::is_guest()) {
         expect_moves();
@@ -350,7 +363,8 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
     Verdict::from_result(program::write_bytes(address, &path).map(|()| path.len()))
 }
 
-/// A descriptor of the program's, to be asked about. The program may name any number: in the place of one that no borrowed descriptor may be comes another that is never open.
+/// A descriptor of the program's, to be asked about. The program may name any number: in the place
+/// of one that no borrowed descriptor may be comes another that is never open.
 pub(crate) fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
     let is_possible = descriptor >= 0 || descriptor == AT_FDCWD;
     // SAFETY: only passed to calls that answer EBADF if it is not open.

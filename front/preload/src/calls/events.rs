@@ -41,8 +41,9 @@ pub(crate) fn modified(descriptor: RawFd, file: &FileRef) {
     }
 }
 
-/// The program has loaded `count` bytes of `file` by way of `descriptor`. The kernel tells those who watch the file,
-/// and sets the file's time of access as the mount options of the member say. Returns `count`.
+/// The program has loaded `count` bytes of `file` by way of `descriptor`. The kernel tells those
+/// who watch the file, and sets the file's time of access as the mount options of the member say.
+/// Returns `count`.
 ///
 /// # Errors
 /// `PERM` if a watcher forbids the read.
@@ -54,8 +55,8 @@ pub(crate) fn accessed(descriptor: RawFd, file: &FileRef, count: usize) -> Resul
     Ok(count)
 }
 
-/// Counts this process as a watcher, since the program is about to watch something of the array or may have been given
-/// a watch.
+/// Counts this process as a watcher, since the program is about to watch something of the array or
+/// may have been given a watch.
 pub(crate) fn begin() {
     WATCHES.store(true, Ordering::Relaxed);
     if let Ok(namespace) = array::namespace() {
@@ -63,15 +64,16 @@ pub(crate) fn begin() {
     }
 }
 
-/// Counts a child of fork as a watcher if its parent was one, since the child has the parent's watches.
+/// Counts a child of fork as a watcher if its parent was one, since the child has the parent's
+/// watches.
 pub(crate) fn be_child() {
     if WATCHES.load(Ordering::Relaxed) {
         begin();
     }
 }
 
-/// Looks at a descriptor that was given to this process and is not an anchor: if it is one of inotify or fanotify, it
-/// may hold watches on files of the array.
+/// Looks at a descriptor that was given to this process and is not an anchor: if it is one of
+/// inotify or fanotify, it may hold watches on files of the array.
 pub(crate) fn adopt(descriptor: RawFd) {
     let Some(link) = link_target_of_any(descriptor).filter(|link| link.starts_with(b"anon_inode:")) else { return };
     if link.ends_with(b"inotify") || link.ends_with(b"[fanotify]") {
@@ -96,8 +98,8 @@ fn made_group(descriptor: RawFd) {
     watch_descriptor(descriptor);
 }
 
-/// Serves a read(2) of a descriptor that is not an anchor. If the descriptor is a fanotify group, the descriptors in
-/// the events that are read may be anchors.
+/// Serves a read(2) of a descriptor that is not an anchor. If the descriptor is a fanotify group,
+/// the descriptors in the events that are read may be anchors.
 pub(crate) fn read(call: &mut Call) -> Verdict {
     let is_group = |descriptor| link_target_of_any(descriptor).is_some_and(|link| link == b"anon_inode:[fanotify]");
     if !HAS_GROUPS.load(Ordering::Relaxed) || !is_group(call.descriptor(0)) {

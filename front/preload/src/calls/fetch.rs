@@ -6,8 +6,8 @@
 //! does that in its place. A process that may take the descriptor may also read and write the other
 //! process' memory (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in that memory lies
 //! the same library. Meanwhile no thread of the other process moves a private offset: a thread that
-//! is about to do so sees [`FETCHER`] and waits. The other process may be stopped in the middle of a
-//! read, so a fetch may take long: the fetcher holds a lock that fetchers alone take.
+//! is about to do so sees [`FETCHER`] and waits. The other process may be stopped in the middle of
+//! a read, so a fetch may take long: the fetcher holds a lock that fetchers alone take.
 //!
 //! Invariants:
 //! - The fetcher waits for threads that had locked a position before [`FETCHER`] was set. A thread
@@ -34,14 +34,17 @@ use linux_raw_sys::general::{
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
 
-/// The process that fetches a descriptor of this one just now ([`word_of`]); 0 for none. Set by that process.
+/// The process that fetches a descriptor of this one just now ([`word_of`]); 0 for none. Set by
+/// that process.
 static FETCHER: AtomicU64 = AtomicU64::new(0);
 
-/// A pid has at most so many bits (proc(5), pid_max). Above it [`FETCHER`] has the process' start time.
+/// A pid has at most so many bits (proc(5), pid_max). Above it [`FETCHER`] has the process' start
+/// time.
 const PID_BITS: u32 = 22;
 
 const PAUSE_NS: u64 = 50_000;
-/// How many pauses the fetcher makes at most for a locked position: it is locked for as long as a read or write takes.
+/// How many pauses the fetcher makes at most for a locked position: it is locked for as long as a
+/// read or write takes.
 const PAUSE_COUNT_MAX: usize = 100_000;
 
 fn word_of(fetcher: ProcessId) -> u64 {
@@ -52,7 +55,8 @@ fn fetcher_of(word: u64) -> ProcessId {
     ProcessId { pid: (word & ((1 << PID_BITS) - 1)) as u32, start_ticks: word >> PID_BITS }
 }
 
-/// Forgets, in a copy of the process, a fetch that is under way: the fetcher knows nothing of the copy, and the copy's offsets are the kernel's.
+/// Forgets, in a copy of the process, a fetch that is under way: the fetcher knows nothing of the
+/// copy, and the copy's offsets are the kernel's.
 pub(crate) fn forget() {
     FETCHER.store(0, Ordering::Relaxed);
 }
@@ -78,12 +82,14 @@ pub(super) fn wait() {
     }
 }
 
-/// Whether a `pidfd_getfd` on the calling process itself asks for a descriptor of the library's own.
+/// Whether a `pidfd_getfd` on the calling process itself asks for a descriptor of the library's
+/// own.
 pub(crate) fn names_ours(call: &Call) -> bool {
     sys::high_fd::is_raised(call.descriptor(1)) && pid_of(call.descriptor(0)).is_some_and(|task| shares(task, KCMP_FILES))
 }
 
-/// Whether a descriptor of a process or thread (pidfd_open(2)), or a number that stands for one, means a task with the calling process' memory.
+/// Whether a descriptor of a process or thread (pidfd_open(2)), or a number that stands for one,
+/// means a task with the calling process' memory.
 pub(crate) fn means_own_memory(pidfd: RawFd) -> bool {
     // PIDFD_SELF_THREAD, and PIDFD_SELF_THREAD_GROUP, which Linux 6.14 numbers differently.
     matches!(pidfd, -10_000 | -10_001 | -20_000) || pid_of(pidfd).is_some_and(has_own_memory)
@@ -179,7 +185,8 @@ impl Other {
         Ok(descriptor)
     }
 
-    /// The address, in the other process, of the description behind one of its descriptors; 0 if that is no anchor.
+    /// The address, in the other process, of the description behind one of its descriptors; 0 if
+    /// that is no anchor.
     fn description(&self, number: u32) -> Result<usize, OsError> {
         let Some((block, index)) = Table::<Node>::place(number) else { return Ok(0) };
         let blocks = core::ptr::from_ref(&OPEN) as usize + self.distance + Table::<Node>::BLOCKS;
@@ -227,8 +234,8 @@ impl Other {
     fn copy(&self, number: u32, own: usize, theirs: usize, bytes: usize) -> Result<(), OsError> {
         let (own, theirs) = ([own, bytes], [theirs, bytes]);
         let args = [self.pid as usize, own.as_ptr() as usize, 1, theirs.as_ptr() as usize, 1, 0];
-        // SAFETY: `own` names memory of the caller's of that length. In the other process only memory of the same library
-        // is touched, whose threads wait.
+        // SAFETY: `own` names memory of the caller's of that length. In the other process only
+        // memory of the same library is touched, whose threads wait.
         match check(unsafe { syscall(number as usize, args) }) {
             Ok(count) if count == bytes => Ok(()),
             Ok(_) => Err(OsError::FAULT),

@@ -12,7 +12,8 @@ use linux_raw_sys::general::{__NR_getsockopt, __NR_openat};
 use sys::OsError;
 use sys::raw::syscall;
 
-/// The kernel's refusal of a call's other arguments than its paths, if it refuses them. Each path has a directory argument.
+/// The kernel's refusal of a call's other arguments than its paths, if it refuses them. Each path
+/// has a directory argument.
 pub(crate) fn refusal(call: &Call, paths: &[At]) -> Option<Verdict> {
     let mut args = call.args;
     paths.iter().for_each(|at| at.lead_nowhere(&mut args));
@@ -21,8 +22,9 @@ pub(crate) fn refusal(call: &Call, paths: &[At]) -> Option<Verdict> {
     (result != -(OsError::BADF.raw_os_error() as isize)).then_some(Verdict::Done(result))
 }
 
-/// The kernel's refusal of a call that names a file to it for good (inotify, fanotify), if the kernel refuses what it looks at before the path: flags, and the descriptor of the watch. The path
-/// is an empty one, of which the kernel says that it leads nowhere.
+/// The kernel's refusal of a call that names a file to it for good (inotify, fanotify), if the
+/// kernel refuses what it looks at before the path: flags, and the descriptor of the watch. The
+/// path is an empty one, of which the kernel says that it leads nowhere.
 pub(crate) fn refusal_of_watch(call: &Call, at: At) -> Option<Verdict> {
     let mut args = call.args;
     at.replace(&mut args, b"\0");
@@ -48,7 +50,8 @@ pub(crate) fn refusal_of_socket(descriptor: sys::RawFd) -> Option<Verdict> {
     (result < 0).then_some(Verdict::Done(result))
 }
 
-/// The kernel's refusal of a call's flags, if there is one. The kernel is asked only if the call has other flags than the `common` ones.
+/// The kernel's refusal of a call's flags, if there is one. The kernel is asked only if the call
+/// has other flags than the `common` ones.
 pub(crate) fn odd(call: &Call, paths: &[At], flags: usize, common: u32) -> Option<Verdict> {
     if flags as u32 & !common == 0 { None } else { refusal(call, paths) }
 }

@@ -7,7 +7,8 @@ use crate::{process, signals};
 use linux_raw_sys::general::{__NR_setrlimit, RLIMIT_FSIZE};
 use sys::OsError;
 
-/// setrlimit, prlimit64: a new limit is remembered, but not of a child that shares its parent's memory: its limit is its own.
+/// setrlimit, prlimit64: a new limit is remembered, but not of a child that shares its parent's
+/// memory: its limit is its own.
 pub(crate) fn set(call: &mut Call) -> Verdict {
     let by_pid = call.number != __NR_setrlimit as usize;
     if call.args[usize::from(by_pid)] as u32 != RLIMIT_FSIZE || by_pid && call.args[2] == 0 {

@@ -31,7 +31,8 @@ use sys::rustix::fs::{CWD, Mode, ResolveFlags, openat2, readlink};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, RawFd};
 use units::PAGE_BYTES;
 
-/// All flags of open(2), and those that count beside O_PATH. Others are ignored by open(2) and refused by openat2(2).
+/// All flags of open(2), and those that count beside O_PATH. Others are ignored by open(2) and
+/// refused by openat2(2).
 const OPENING: u64 = (nr::O_ACCMODE
     | nr::O_CREAT
     | nr::O_EXCL
@@ -121,7 +122,8 @@ fn kind(call: &Call) -> Kind {
     }
 }
 
-/// openat2(2) follows symlinks as open(2) does, but where it is to follow none, or none that leads away from where the path starts.
+/// openat2(2) follows symlinks as open(2) does, but where it is to follow none, or none that leads
+/// away from where the path starts.
 fn kind_of_openat2(call: &Call) -> Kind {
     let (Ok([flags, _, resolve]), true) = (program::read::<[u64; 3]>(call.args[2]), call.args[3] >= size_of::<[u64; 3]>()) else {
         return Kind::Other;
@@ -166,7 +168,8 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     let row = &ROWS[call.number];
     match kind(call) {
         Kind::Other => Verdict::Pass,
-        // The program forbids magic links, so the kernel refuses a call whose path leads through one.
+        // The program forbids magic links, so the kernel refuses a call whose path leads through
+        // one.
         Kind::Make { follow } if forbids_magic(call) && meets_magic(call, row, follow) => Verdict::Pass,
         Kind::Make { follow } => retry(call, row, follow, Clue::None).unwrap_or(Verdict::Pass),
         Kind::Look { follow } | Kind::Change { follow } => {
@@ -215,13 +218,15 @@ fn tell_offset(address: usize) {
     }
 }
 
-/// Whether a magic link may lead to something of the array: the process has had a file of the array open, or works in a directory of it. Links to what other processes have open are told by their
+/// Whether a magic link may lead to something of the array: the process has had a file of the array
+/// open, or works in a directory of it. Links to what other processes have open are told by their
 /// text only.
 fn may_have_magic() -> bool {
     (OPEN.ever_used() || directory::is_ours(AT_FDCWD)) && !deputy::is_active()
 }
 
-/// Whether a call that tells of a path has told of something on a member's file system. A path of the host seldom leads there but by a magic link.
+/// Whether a call that tells of a path has told of something on a member's file system. A path of
+/// the host seldom leads there but by a magic link.
 fn has_met_member(call: &Call, result: isize) -> bool {
     if result < 0 || !may_have_magic() {
         return false;
@@ -239,8 +244,9 @@ fn has_met_member(call: &Call, result: isize) -> bool {
     device.is_ok_and(|device| array::namespace().is_ok_and(|namespace| namespace.is_device_of_member(device)))
 }
 
-/// The call that opens what a path of the host leads to, but for what magic links lead to. None if the program's own call is as good, or if the process has forbidden itself calls: it may
-/// be ended for an openat2(2) that it has not made.
+/// The call that opens what a path of the host leads to, but for what magic links lead to. None if
+/// the program's own call is as good, or if the process has forbidden itself calls: it may be ended
+/// for an openat2(2) that it has not made.
 fn open_without_magic(call: &mut Call) -> Option<Verdict> {
     if !may_have_magic() || super::rights::are_calls_restricted() {
         return None;
@@ -274,7 +280,8 @@ fn open_without_magic(call: &mut Call) -> Option<Verdict> {
     })
 }
 
-/// Whether a structure of openat2(2) of so many bytes says no more than this library knows: what is behind that is zero.
+/// Whether a structure of openat2(2) of so many bytes says no more than this library knows: what is
+/// behind that is zero.
 fn is_how(address: usize, bytes: usize) -> bool {
     let is_zero = |extra: Vec<u8>| extra.iter().all(|&byte| byte == 0);
     (HOW_BYTES..=PAGE_BYTES).contains(&bytes)
@@ -309,7 +316,8 @@ fn is_missing(result: isize) -> bool {
     sys::raw::check(result).is_err_and(is_absence)
 }
 
-/// Whether an error may mean that a path leads into the array: there the host has nothing, no directory, or one that this process may not search.
+/// Whether an error may mean that a path leads into the array: there the host has nothing, no
+/// directory, or one that this process may not search.
 pub(super) fn is_absence(error: OsError) -> bool {
     // What is above the prefix is the host's, and its rights hold.
     let may_be_reached = || array::prefixes().is_some_and(array::Prefixes::may_be_reached);
@@ -348,12 +356,14 @@ fn is_directory_below(call: &Call) -> bool {
     readlink(link.as_str(), Vec::new()).is_ok_and(|path| owned(path.as_bytes()))
 }
 
-/// Whether a path is the name that a link gets, which is not followed whatever the flags say of the other one.
+/// Whether a path is the name that a link gets, which is not followed whatever the flags say of the
+/// other one.
 fn is_new_name(call: &Call, path: usize) -> bool {
     call.number == nr::__NR_linkat as usize && path == 3
 }
 
-/// Whether a call is about the name at the end of a path, and not about what a symlink there leads to, also if slashes are behind the name.
+/// Whether a call is about the name at the end of a path, and not about what a symlink there leads
+/// to, also if slashes are behind the name.
 fn is_about_name(call: &Call, path: usize) -> bool {
     match call.number as u32 {
         nr::__NR_mkdir | nr::__NR_mkdirat | nr::__NR_mknod | nr::__NR_mknodat | nr::__NR_symlink | nr::__NR_symlinkat => true,
@@ -416,7 +426,8 @@ fn way_in(base: RawFd, address: usize, follow: bool, about_name: bool, clue: Clu
     })
 }
 
-/// Puts the slashes behind a path that ends with a NUL which are behind the program's path, and were left out: they say that a directory is meant.
+/// Puts the slashes behind a path that ends with a NUL which are behind the program's path, and
+/// were left out: they say that a directory is meant.
 fn put_slashes(path: &mut Vec<u8>, text: &[u8]) {
     path.pop();
     if !path.ends_with(b"/") {
@@ -425,7 +436,8 @@ fn put_slashes(path: &mut Vec<u8>, text: &[u8]) {
     path.push(0);
 }
 
-/// A path by which the library knows what a path of the host leads to by a magic link, whatever that is called by now.
+/// A path by which the library knows what a path of the host leads to by a magic link, whatever
+/// that is called by now.
 fn by_magic(base: RawFd, path: &[u8]) -> Option<Way> {
     let found = behind_magic(base, path)?;
     let path = heap::format!("/proc/self/task/{}/fd/{}\0", crate::stack::thread(), found.as_raw_fd());
@@ -451,7 +463,8 @@ pub(crate) fn link_behind(base: RawFd, address: usize) -> Option<Link> {
     behind_magic(base, &paths::text(address).ok()?).map(Link::Other)
 }
 
-/// What of the array a path of the host leads to by a magic link, where a symlink of the array has led out to that path.
+/// What of the array a path of the host leads to by a magic link, where a symlink of the array has
+/// led out to that path.
 pub(crate) fn link_at_host(path: &[u8]) -> Option<Link> {
     behind_magic(AT_FDCWD, path).map(Link::Other)
 }
@@ -508,7 +521,8 @@ pub(crate) fn base_of(call: &Call, row: &Row, path: usize) -> RawFd {
     }
 }
 
-/// Where in the array argument `path` of a call leads, with its NUL, if it is a path of the host that leads there.
+/// Where in the array argument `path` of a call leads, with its NUL, if it is a path of the host
+/// that leads there.
 pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Option<Vec<u8>> {
     let follow = match kind(call) {
         Kind::Other if call.number == nr::__NR_chdir as usize => true,
@@ -526,12 +540,14 @@ pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Op
     entered(base, call.args[path], follow, surely)
 }
 
-/// Whether a path in the array, with its NUL, may be what /proc says of something open that has no name any more.
+/// Whether a path in the array, with its NUL, may be what /proc says of something open that has no
+/// name any more.
 pub(crate) fn may_be_nameless(path: &[u8]) -> bool {
     path.ends_with(b" (deleted)\0")
 }
 
-/// In a deputy: makes a call on what is open and may have no name any more, where a path of the host leads there by a magic link. None for every other call.
+/// In a deputy: makes a call on what is open and may have no name any more, where a path of the
+/// host leads there by a magic link. None for every other call.
 pub(crate) fn on_nameless(call: &mut Call) -> Option<Verdict> {
     let row = &ROWS[call.number];
     let follow = match kind(call) {
@@ -579,7 +595,8 @@ fn leads_through(base: RawFd, path: &[u8]) -> bool {
     may_be && directory::path_of(base).is_some_and(|start| start.starts_with(b"/proc"))
 }
 
-/// Where in the array a path of the host leads that a symlink of the array led out to: by what /proc says of a process, or by a symlink of the host's.
+/// Where in the array a path of the host leads that a symlink of the array led out to: by what
+/// /proc says of a process, or by a symlink of the host's.
 pub(crate) fn entered_again(path: &[u8], follow: bool) -> Option<Vec<u8>> {
     let mut found = entered_by_text(AT_FDCWD, path, follow, leads_through(AT_FDCWD, path))?;
     // Its NUL.
@@ -591,7 +608,8 @@ fn names_a_process(path: &[u8]) -> bool {
     path.split(|&byte| byte == b'/').any(|name| matches!(name, b"fd" | b"cwd" | b"exe" | b"root" | b"map_files"))
 }
 
-/// Where in the array the path at `address` leads, with its NUL. `surely`: a symlink on its way need not be looked for first.
+/// Where in the array the path at `address` leads, with its NUL. `surely`: a symlink on its way
+/// need not be looked for first.
 pub(crate) fn entered(base: RawFd, address: usize, follow: bool, surely: bool) -> Option<Vec<u8>> {
     entered_by_text(base, &paths::text(address).ok()?, follow, surely)
 }

@@ -14,7 +14,8 @@ use linux_raw_sys::general::{__NR_fstatfs, __NR_getdents, __NR_getdents64, __NR_
 use sys::raw::{check, syscall};
 use sys::{AsRawFd, OsError, RawFd, high_fd};
 
-/// Where in an entry its length and its name lie: behind the inode's number, the next entry's offset and the length, and in the newer form behind the type.
+/// Where in an entry its length and its name lie: behind the inode's number, the next entry's
+/// offset and the length, and in the newer form behind the type.
 const LENGTH_AT: usize = 16;
 const NAME_AT: [usize; 2] = [18, 19];
 /// No entry of such a listing is longer.
@@ -32,15 +33,16 @@ pub(crate) fn list(call: &mut Call) -> Verdict {
     Verdict::PassWith { number: call.number, args: call.args }
 }
 
-/// Makes a call that lists a directory, or moves the position in a listing, on what lists the directory since its member was lost. Otherwise
-/// the kernel serves the call.
+/// Makes a call that lists a directory, or moves the position in a listing, on what lists the
+/// directory since its member was lost. Otherwise the kernel serves the call.
 pub(crate) fn by_twin(call: &Call, held: &Held) -> Verdict {
     let first = directory::borrow(call.descriptor(0));
     let Node::Directory(Some(twin)) = held.node() else { return Verdict::Pass };
     let Some(listed) = twin.listed(first) else { return Verdict::Pass };
     let mut args = call.args;
     args[0] = listed.as_raw_fd() as usize;
-    // SAFETY: the call is the program's, on a descriptor of the same directory, which stays open for as long as `held`.
+    // SAFETY: the call is the program's, on a descriptor of the same directory, which stays open
+    // for as long as `held`.
     Verdict::Done(unsafe { syscall(call.number, args) })
 }
 
@@ -135,7 +137,8 @@ fn leave_out(address: usize, bytes: usize, name_at: usize) -> Result<usize, OsEr
     Ok(kept)
 }
 
-/// Whether a descriptor is open on a listing of this process' descriptors: `fd` or `fdinfo` of the process or one of its threads.
+/// Whether a descriptor is open on a listing of this process' descriptors: `fd` or `fdinfo` of the
+/// process or one of its threads.
 fn is_listing(fd: RawFd) -> bool {
     // `struct statfs` begins with the kind of the file system.
     let mut kind = [0_u64; 16];

@@ -88,8 +88,9 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     lock(call, &held, file)
 }
 
-/// The range of a lock without the library's own bytes, as start and length. A range that lies in them alone becomes the byte before
-/// them. What makes no sense is left as it is, for the kernel to refuse.
+/// The range of a lock without the library's own bytes, as start and length. A range that lies in
+/// them alone becomes the byte before them. What makes no sense is left as it is, for the kernel to
+/// refuse.
 fn before_reserved(start: i64, length: i64) -> (i64, i64) {
     let range = match length {
         ..0 => start.checked_add(length).map(|first| (first, start.saturating_sub(1))),
@@ -264,13 +265,15 @@ fn attempt(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     }
 }
 
-/// Whether a process would wait for ever for a lock on another backing file. As in the kernel, only for locks of processes.
+/// Whether a process would wait for ever for a lock on another backing file. As in the kernel, only
+/// for locks of processes.
 fn is_deadlock(request: &Request, file: &FileRef, found: &FileLock) -> bool {
     let is_of_process = request.lock.is_some_and(|lock| lock.kind == LockKind::Process) && found.kind == LockKind::Process;
     is_of_process && file.waits_in_a_circle(found.process as u32, crate::process::getpid())
 }
 
-/// A process' own lock is one, whatever descriptor it is asked for by: what this process has of it on other backing files ends with the new one.
+/// A process' own lock is one, whatever descriptor it is asked for by: what this process has of it
+/// on other backing files ends with the new one.
 fn replace_own(call: &Call, held: &Held, file: &FileRef) {
     if call.number == __NR_flock as usize || !matches!(call.args[1] as u32, F_SETLK | F_SETLKW) {
         return;
@@ -307,8 +310,8 @@ fn confirm(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     }
 }
 
-/// Gives back a lock that the kernel has given although it does not fit. Locks that this process held in the same range before go with it: the call met the moment in which a
-/// member was lost.
+/// Gives back a lock that the kernel has given although it does not fit. Locks that this process
+/// held in the same range before go with it: the call met the moment in which a member was lost.
 fn give_back(call: &Call) {
     let back = Record { kind: F_UNLCK as i16, ..put_there(call) };
     let [descriptor, command, ..] = call.args;

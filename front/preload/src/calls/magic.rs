@@ -87,7 +87,8 @@ fn named_at(base: RawFd, address: usize) -> Option<Name> {
     named(base, program::read_string(address, &mut buffer).ok()?)
 }
 
-/// The magic link that `path`, relative to `base`, is the text of. `path` lies in the library's memory, not in the program's.
+/// The magic link that `path`, relative to `base`, is the text of. `path` lies in the library's
+/// memory, not in the program's.
 pub(crate) fn named(base: RawFd, path: &[u8]) -> Option<Name> {
     let last = path.rsplit(|&byte| byte == b'/').next()?;
     let is_number = !last.is_empty() && last.iter().all(u8::is_ascii_digit);
@@ -126,7 +127,8 @@ fn of_absolute(path: &[u8]) -> Option<Name> {
     Some(if is_this_process(owner)? && !is_thread { Name::Own(descriptor) } else { Name::Other(path.to_vec()) })
 }
 
-/// A number in a path under /proc, as the kernel reads it: without a sign, and without a zero before another digit.
+/// A number in a path under /proc, as the kernel reads it: without a sign, and without a zero
+/// before another digit.
 fn number(part: &[u8]) -> Option<RawFd> {
     let is_plain = part == b"0" || matches!(part.first(), Some(b'1'..=b'9'));
     core::str::from_utf8(part).ok().filter(|_| is_plain)?.parse().ok()
@@ -145,7 +147,8 @@ pub(crate) fn own_number(owner: &[u8], descriptor: &[u8]) -> Option<RawFd> {
     number(descriptor).filter(|_| is_this_process(owner) == Some(true))
 }
 
-/// What the path at `address`, relative to `base`, leads to, if it is a magic link to something of the array.
+/// What the path at `address`, relative to `base`, leads to, if it is a magic link to something of
+/// the array.
 pub(crate) fn at(base: RawFd, address: usize) -> Option<Link> {
     name(base, address)?.follow()
 }
@@ -155,7 +158,8 @@ pub(crate) fn names(path: &[u8]) -> bool {
     named(AT_FDCWD, path).is_some()
 }
 
-/// What a path of the host leads to, if it is a magic link to something of the array. Such a path comes of a symlink of the array that led out of it.
+/// What a path of the host leads to, if it is a magic link to something of the array. Such a path
+/// comes of a symlink of the array that led out of it.
 pub(crate) fn at_host(path: &[u8]) -> Option<Link> {
     named(AT_FDCWD, path)?.follow()
 }

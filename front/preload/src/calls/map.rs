@@ -26,11 +26,13 @@ use sys::rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use sys::{AsRawFd, OsError};
 use units::PAGE_BYTES;
 
-/// The flags that mmap(2) has always taken of shared and private mappings: FIXED, ANONYMOUS, 32BIT, ABOVE4G, 0x100 to 0x40000, and the size of huge pages; and the kind, and MAP_FIXED_NOREPLACE.
+/// The flags that mmap(2) has always taken of shared and private mappings: FIXED, ANONYMOUS, 32BIT,
+/// ABOVE4G, 0x100 to 0x40000, and the size of huge pages; and the kind, and MAP_FIXED_NOREPLACE.
 const TAKEN_FLAGS: u32 = 0xfc07_fff0 | MAP_TYPE | MAP_FIXED_NOREPLACE;
 const PROTECTIONS: usize = (PROT_READ | PROT_WRITE | PROT_EXEC) as usize;
 
-/// More pieces than this are not composed for a private mapping: the kernel allows a process 65,530 mappings in all.
+/// More pieces than this are not composed for a private mapping: the kernel allows a process 65,530
+/// mappings in all.
 const PIECE_COUNT_MAX: u64 = 4096;
 
 pub(crate) fn mmap(call: &mut Call) -> Verdict {
@@ -44,7 +46,8 @@ pub(crate) fn mmap(call: &mut Call) -> Verdict {
     };
     let [address, bytes, protection, flags, _, offset] = call.args;
     let (readable, writable) = (held.is_readable(), held.is_writable());
-    // The kernel ignores what it does not know of protections, and of the flags of the older kinds of mapping. What is mapped in the program's stead is mapped with what it has taken.
+    // The kernel ignores what it does not know of protections, and of the flags of the older kinds
+    // of mapping. What is mapped in the program's stead is mapped with what it has taken.
     let taken = if flags as u32 & MAP_TYPE == MAP_SHARED_VALIDATE { usize::MAX } else { TAKEN_FLAGS as usize };
     let wish = Wish { address, bytes, protection: protection & PROTECTIONS, flags: flags & taken, offset: offset as u64 };
     let checked = check_wish(call, readable, writable).and_then(|()| check_synchronous(&wish));
@@ -56,12 +59,14 @@ fn is_shared(wish: &Wish) -> bool {
     kind == MAP_SHARED as usize || kind == MAP_SHARED_VALIDATE as usize
 }
 
-/// The flags that are taken of an ordinary mapping: beyond them the kernel is asked. MAP_FIXED, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_NORESERVE, MAP_POPULATE and MAP_STACK.
+/// The flags that are taken of an ordinary mapping: beyond them the kernel is asked. MAP_FIXED,
+/// MAP_DENYWRITE, MAP_EXECUTABLE, MAP_NORESERVE, MAP_POPULATE and MAP_STACK.
 const ORDINARY_FLAGS: u32 = MAP_FIXED | MAP_DENYWRITE | MAP_EXECUTABLE | MAP_NORESERVE | MAP_POPULATE | MAP_STACK;
 /// Mappings of at most so many bytes are ordinary.
 const ORDINARY_BYTES: usize = 1 << 40;
 
-/// Says what is wrong with a call: its arguments, or the descriptor's rights. An ordinary call is seen to be right here; of any other the kernel says it.
+/// Says what is wrong with a call: its arguments, or the descriptor's rights. An ordinary call is
+/// seen to be right here; of any other the kernel says it.
 fn check_wish(call: &Call, readable: bool, writable: bool) -> Result<(), OsError> {
     let [address, bytes, protection, flags, _, offset] = call.args;
     let (kind, others) = (flags as u32 & MAP_TYPE, flags & !(MAP_TYPE as usize));
@@ -78,7 +83,9 @@ fn check_wish(call: &Call, readable: bool, writable: bool) -> Result<(), OsError
     if is_ordinary { Ok(()) } else { judged(call) }
 }
 
-/// The kernel's answer to a mapping of the anchor, made as the program wants it and taken away again. A place that the program has fixed is judged apart, with a mapping of nothing that replaces nothing.
+/// The kernel's answer to a mapping of the anchor, made as the program wants it and taken away
+/// again. A place that the program has fixed is judged apart, with a mapping of nothing that
+/// replaces nothing.
 pub(crate) fn judged(call: &Call) -> Result<(), OsError> {
     let [address, bytes, protection, flags, fd, offset] = call.args;
     let is_fixed = flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED;
@@ -108,7 +115,8 @@ fn unmap(address: usize, bytes: usize) -> Result<(), OsError> {
     check(unsafe { syscall(__NR_munmap as usize, [address, bytes, 0, 0, 0, 0]) }).map(|_| ())
 }
 
-/// MAP_SYNC promises that a store which has reached the medium stays. It is given if every member gives it, and the kernel has given it for the anchor's.
+/// MAP_SYNC promises that a store which has reached the medium stays. It is given if every member
+/// gives it, and the kernel has given it for the anchor's.
 fn check_synchronous(wish: &Wish) -> Result<(), OsError> {
     const WORDS: usize = (MAP_SHARED_VALIDATE | MAP_SYNC) as usize;
     if wish.flags & (MAP_TYPE | MAP_SYNC) as usize != WORDS {
@@ -159,7 +167,8 @@ fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usi
     if file.piece_count(bytes as u64).is_none_or(|count| count > PIECE_COUNT_MAX) {
         return Ok(false);
     }
-    // Behind the end of the file there is nothing to show; the kernel sends SIGBUS there, as for any mapping.
+    // Behind the end of the file there is nothing to show; the kernel sends SIGBUS there, as for
+    // any mapping.
     let mut at = reserved;
     let mut is_lost = false;
     let copied = file.is_copied();
@@ -176,7 +185,8 @@ fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usi
     if is_lost { Ok(false) } else { composed }
 }
 
-/// Replaces the reserved range by a private mapping of a copy in memory: pages that the program gives up (MADV_DONTNEED) show the file again, as they do elsewhere.
+/// Replaces the reserved range by a private mapping of a copy in memory: pages that the program
+/// gives up (MADV_DONTNEED) show the file again, as they do elsewhere.
 fn map_copy(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, flags: usize) -> Result<(), OsError> {
     let shown = file.size().saturating_sub(wish.offset).min(bytes as u64) as usize;
     let copied = shown.next_multiple_of(PAGE_BYTES);
@@ -188,7 +198,8 @@ fn map_copy(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, flags: u
     let fd = copy.as_raw_fd() as usize;
     if copied > 0 {
         let memory = kernel_map(0, copied, (PROT_READ | PROT_WRITE) as usize, MAP_SHARED as usize, fd, 0)?;
-        // SAFETY: the memory is ours and that long. What lies behind the end of the file stays zeros.
+        // SAFETY: the memory is ours and that long. What lies behind the end of the file stays
+        // zeros.
         let filled = unsafe { file.read_at(wish.offset, memory as *mut u8, shown) };
         unmap(memory, copied)?;
         filled?;

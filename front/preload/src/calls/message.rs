@@ -1,7 +1,7 @@
 //! Descriptors that travel between processes in SCM_RIGHTS messages.
 //!
-//! One sent away is shared from then on: its offset goes to the kernel. One received may be an anchor and is adopted like an
-//! inherited one.
+//! One sent away is shared from then on: its offset goes to the kernel. One received may be an
+//! anchor and is adopted like an inherited one.
 
 use super::OPEN;
 use super::node::{Held, Node};
@@ -128,7 +128,8 @@ fn nameless(user: &Held) -> Option<&file::FileRef> {
     }
 }
 
-/// A descriptor has come by a call with these flags. The message of which it is a part is still on its way if it was only looked at.
+/// A descriptor has come by a call with these flags. The message of which it is a part is still on
+/// its way if it was only looked at.
 fn adopt_by(flags: usize) -> impl FnMut(RawFd) {
     move |descriptor| {
         array::adopt(descriptor);
@@ -198,8 +199,8 @@ fn takes_control(message: usize) -> bool {
     program::read::<Message>(message).is_ok_and(|message| message.control != 0 && message.control_bytes != 0)
 }
 
-/// Calls `visit` with every descriptor in the control data of the message at `message`. Bad pointers are the kernel's to
-/// complain about.
+/// Calls `visit` with every descriptor in the control data of the message at `message`. Bad
+/// pointers are the kernel's to complain about.
 fn descriptors(message: usize, mut visit: impl FnMut(RawFd)) {
     let Ok(message) = program::read::<Message>(message) else { return };
     // The kernel refuses more (ENOBUFS).

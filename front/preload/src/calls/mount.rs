@@ -61,7 +61,8 @@ fn leads(call: &Call, at: At) -> Result<Leads, OsError> {
     }
 }
 
-/// Runs `refuse` if one of the paths leads to the array. What leads out of it goes to the kernel as it is there.
+/// Runs `refuse` if one of the paths leads to the array. What leads out of it goes to the kernel as
+/// it is there.
 fn unless_array(call: &Call, ats: &[At], refuse: impl FnOnce(At) -> Verdict) -> Verdict {
     let mut out = Vec::new();
     for &at in ats {
@@ -159,7 +160,8 @@ pub(crate) fn pivot_root(call: &mut Call) -> Verdict {
     }
 }
 
-/// `open_tree`, `open_tree_attr`, `fspick`: programs fall back to mount(2), which says what it refuses.
+/// `open_tree`, `open_tree_attr`, `fspick`: programs fall back to mount(2), which says what it
+/// refuses.
 pub(crate) fn open_tree(call: &mut Call) -> Verdict {
     let flag = if call.number == __NR_fspick as usize { FSPICK_EMPTY_PATH } else { AT_EMPTY_PATH };
     let is_empty = call.args[2] as u32 & flag != 0 && paths::is_empty(call.args[1]);
@@ -277,7 +279,8 @@ pub(crate) fn quota_of_descriptor(call: &mut Call) -> Verdict {
     if is_ours(call.descriptor(0)) { Verdict::error(OsError::NOSYS) } else { Verdict::Pass }
 }
 
-/// The answer to an ioctl(2) on something of the host whose argument is, or begins with, a descriptor of the array that the kernel would read, write or keep.
+/// The answer to an ioctl(2) on something of the host whose argument is, or begins with, a
+/// descriptor of the array that the kernel would read, write or keep.
 pub(crate) fn given_by_ioctl(call: &Call, is_ours: impl Fn(RawFd) -> bool) -> Option<Verdict> {
     let [_, request, argument, ..] = call.args;
     let first = |offset: usize| program::read::<RawFd>(argument.wrapping_add(offset)).unwrap_or(-1);

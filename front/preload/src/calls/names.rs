@@ -66,7 +66,8 @@ pub(crate) fn symlinkat(call: &mut Call) -> Verdict {
     make_symlink(call, At::directory(1, 2))
 }
 
-/// What is wrong with a symlink's contents the kernel says before it looks at the path, wherever that leads.
+/// What is wrong with a symlink's contents the kernel says before it looks at the path, wherever
+/// that leads.
 fn make_symlink(call: &Call, at: At) -> Verdict {
     match paths::text(call.args[0]) {
         Ok(contents) if !contents.is_empty() => change(call, at, |path| array::namespace()?.symlink(&contents, path)),
@@ -165,14 +166,16 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
         return verdict;
     }
     if let Some(link) = link {
-        // To the kernel the anchor is a file of its member, which may lie on the file system of that name: it would give the member's file a name outside the array.
+        // To the kernel the anchor is a file of its member, which may lie on the file system of
+        // that name: it would give the member's file a name outside the array.
         let outside = || Verdict::error(border::error_of_new_name(call, to));
         if matches!(to.locate(call), Where::Host) && links::entered(to.base(call), call.args[3], false, false).is_none() {
             return outside();
         }
         let named = |to: ProgramPath<'_>| array::namespace()?.link_descriptor(link.descriptor(), link.node(), to);
         return match on_path::serve_inside(call, to, named, outside) {
-            // What only names a file gets a name by that: here a symlink leads the new one out, and something else may be wrong with it.
+            // What only names a file gets a name by that: here a symlink leads the new one out, and
+            // something else may be wrong with it.
             verdict if verdict == Verdict::error(OsError::XDEV) => outside(),
             verdict => verdict,
         };
@@ -181,7 +184,8 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
     link_at(call, [from, to], looks)
 }
 
-/// With AT_EMPTY_PATH no path is followed from a descriptor that was opened with other rights (ENOENT), be it empty or not.
+/// With AT_EMPTY_PATH no path is followed from a descriptor that was opened with other rights
+/// (ENOENT), be it empty or not.
 fn refusal_of_base(call: &Call, to: At) -> Option<Verdict> {
     let starts_at_root = paths::text(call.args[1]).map_or(true, |path| path.starts_with(b"/"));
     if call.descriptor(0) == AT_FDCWD || starts_at_root {
@@ -230,7 +234,8 @@ pub(crate) fn readlink(call: &mut Call) -> Verdict {
     on_path::serve(call, at, |path| array::namespace()?.readlink(path), |target| store_link(&target, buffer, bytes))
 }
 
-/// The path of readlink(2) or readlinkat(2), the address of the program's buffer, and the buffer's length as the program gives it.
+/// The path of readlink(2) or readlinkat(2), the address of the program's buffer, and the buffer's
+/// length as the program gives it.
 fn link_arguments(call: &Call) -> (At, usize, usize) {
     match call.number as u32 {
         linux_raw_sys::general::__NR_readlink => (At::cwd(0), call.args[1], call.args[2]),
@@ -238,8 +243,9 @@ fn link_arguments(call: &Call) -> (At, usize, usize) {
     }
 }
 
-/// Serves a guest's readlink(2) or readlinkat(2) of a link under /proc that tells of the array; None for other links. The guest
-/// asks the kernel itself, since /proc tells each task of its own descriptors and directory.
+/// Serves a guest's readlink(2) or readlinkat(2) of a link under /proc that tells of the array;
+/// None for other links. The guest asks the kernel itself, since /proc tells each task of its own
+/// descriptors and directory.
 pub(crate) fn own_link(call: &Call) -> Option<Verdict> {
     let (at, buffer, bytes) = link_arguments(call);
     let bytes = usize::try_from(bytes as i32).ok().filter(|&bytes| bytes > 0)?;
@@ -251,7 +257,8 @@ fn store_link(target: &[u8], buffer: usize, bytes: usize) -> Result<usize, OsErr
     program::write_bytes(buffer, &target[..count]).map(|()| count)
 }
 
-/// What the links under /proc/self say of descriptors, directory and executable: where the program thinks they are, not on which member.
+/// What the links under /proc/self say of descriptors, directory and executable: where the program
+/// thinks they are, not on which member.
 fn process_link(call: &Call, at: At, buffer: usize, bytes: usize) -> Option<Verdict> {
     let namespace = array::namespace().ok()?;
     let path = paths::text(call.args[at.path()]).ok()?;

@@ -15,8 +15,9 @@ pub(crate) use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
 
-/// What a call answers whose descriptor was closed, or given another meaning, before the call had any effect: it is served again from
-/// its beginning ([`crate::dispatch`]). No file of an array answers this by itself (EUNATCH).
+/// What a call answers whose descriptor was closed, or given another meaning, before the call had
+/// any effect: it is served again from its beginning ([`crate::dispatch`]). No file of an array
+/// answers this by itself (EUNATCH).
 pub(crate) const REPLACED: OsError = OsError::UNATCH;
 
 /// A description in use by a call.
@@ -39,7 +40,8 @@ impl Use<'_, Node> {
         matches!(self.flag_bits() & (O_ACCMODE | O_PATH), O_WRONLY | O_RDWR)
     }
 
-    /// Whether writes to `file` by way of `fd` go to the end. Another process that shares the description may have changed that.
+    /// Whether writes to `file` by way of `fd` go to the end. Another process that shares the
+    /// description may have changed that.
     #[inline]
     pub(crate) fn appends(&self, fd: RawFd, file: &FileRef) -> bool {
         if self.shared.load(Ordering::Acquire) {
@@ -53,7 +55,8 @@ impl Use<'_, Node> {
         if self.flags_seen.load(Ordering::Relaxed) == changes {
             return;
         }
-        // Another thread may have given the number to something else. Then this description has no number to ask by.
+        // Another thread may have given the number to something else. Then this description has no
+        // number to ask by.
         let claim = OPEN.claim_of(fd, self);
         if claim.is_none() && !shares_tables() {
             return;
@@ -88,12 +91,15 @@ impl Use<'_, Node> {
         }
     }
 
-    /// Lets `act` use and move the offset, alone among all who share it. It stays where it was if `act` fails.
+    /// Lets `act` use and move the offset, alone among all who share it. It stays where it was if
+    /// `act` fails.
     ///
-    /// The kernel's offset is moved by way of `fd`, which no other thread closes or replaces meanwhile (`Claim::end_moves`).
+    /// The kernel's offset is moved by way of `fd`, which no other thread closes or replaces
+    /// meanwhile (`Claim::end_moves`).
     ///
     /// # Errors
-    /// Those of `act`; [`REPLACED`], before `act` is called, if the offset is the kernel's and `fd` means something else by now.
+    /// Those of `act`; [`REPLACED`], before `act` is called, if the offset is the kernel's and `fd`
+    /// means something else by now.
     #[inline]
     pub(crate) fn with_position<R>(
         &self,
@@ -106,7 +112,8 @@ impl Use<'_, Node> {
             loop {
                 match if shares_tables() { Meaning::Same } else { OPEN.meaning(fd, self) } {
                     Meaning::Same => break file.with_shared_position(|| with_kernel_position(fd, act)),
-                    // Who claims a number waits for its position, so the position is released first. The number may mean the same afterwards.
+                    // Who claims a number waits for its position, so the position is released
+                    // first. The number may mean the same afterwards.
                     Meaning::Claimed => {
                         self.position.release();
                         OPEN.wait_for_claim(fd);

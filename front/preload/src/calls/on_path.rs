@@ -1,5 +1,6 @@
-//! What all calls that take a path have in common: this module finds out whether the path leads into
-//! the array, asks the array, and hands the call to the kernel if a symlink leads out of the array.
+//! What all calls that take a path have in common: this module finds out whether the path leads
+//! into the array, asks the array, and hands the call to the kernel if a symlink leads out of the
+//! array.
 
 use super::border::{self, Looks};
 use super::links;
@@ -14,7 +15,8 @@ use namespace::{ProgramPath, Reached};
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
 
-/// How often a path may leave the array and come back, as many symlinks as the kernel follows (path_resolution(7)).
+/// How often a path may leave the array and come back, as many symlinks as the kernel follows
+/// (path_resolution(7)).
 const LINK_COUNT_MAX: u32 = 40;
 
 /// Which arguments are the path and the directory it is relative to.
@@ -22,8 +24,8 @@ const LINK_COUNT_MAX: u32 = 40;
 pub(crate) struct At {
     directory: Option<usize>,
     path: usize,
-    /// Whether a magic link (`/proc/…/fd/N` or the like) stands for the name of what it leads to, and not for the open
-    /// file.
+    /// Whether a magic link (`/proc/…/fd/N` or the like) stands for the name of what it leads to,
+    /// and not for the open file.
     by_name: bool,
 }
 
@@ -38,8 +40,8 @@ impl At {
         Self { directory: Some(directory), path, by_name: false }
     }
 
-    /// The same argument, in a call for which a magic link stands for the name of what it leads to (mount points are
-    /// names).
+    /// The same argument, in a call for which a magic link stands for the name of what it leads to
+    /// (mount points are names).
     pub(crate) const fn by_name(self) -> Self {
         Self { by_name: true, ..self }
     }
@@ -54,8 +56,8 @@ impl At {
         self.directory.map_or(AT_FDCWD, |index| call.descriptor(index))
     }
 
-    /// Replaces the program's path by one that leads nowhere: it is relative to a number that is no descriptor. This
-    /// needs a directory argument.
+    /// Replaces the program's path by one that leads nowhere: it is relative to a number that is no
+    /// descriptor. This needs a directory argument.
     pub(crate) fn lead_nowhere(self, args: &mut [usize; 6]) {
         args[self.path] = c"x".as_ptr() as usize;
         if let Some(index) = self.directory {
@@ -93,8 +95,8 @@ impl At {
     }
 }
 
-/// Serves a call with one path whose last component is not followed. `act` asks the array, and `answer` makes the
-/// call's result from what `act` returns. The kernel serves a host path.
+/// Serves a call with one path whose last component is not followed. `act` asks the array, and
+/// `answer` makes the call's result from what `act` returns. The kernel serves a host path.
 pub(crate) fn serve<T>(
     call: &Call,
     at: At,
@@ -108,7 +110,8 @@ pub(crate) fn serve<T>(
     on_name(call, at, false, act, answer, |path| elsewhere(call, &[(at, path)]))
 }
 
-/// Serves a call on a name of the array that the kernel must not make with a name outside. Where a symlink of the array leads the path out, `outside` answers.
+/// Serves a call on a name of the array that the kernel must not make with a name outside. Where a
+/// symlink of the array leads the path out, `outside` answers.
 pub(super) fn serve_inside(
     call: &Call,
     at: At,
@@ -118,8 +121,8 @@ pub(super) fn serve_inside(
     on_name(call, at, false, act, |()| Ok(0), |_| outside())
 }
 
-/// Serves a call that follows the last component if `follow`. If the path is a magic link to something of the array,
-/// `open` asks the open file. Otherwise as [`serve`].
+/// Serves a call that follows the last component if `follow`. If the path is a magic link to
+/// something of the array, `open` asks the open file. Otherwise as [`serve`].
 pub(crate) fn serve_followed<T>(
     call: &Call,
     at: At,
@@ -170,8 +173,8 @@ fn on_name<T>(
     Verdict::error(OsError::LOOP)
 }
 
-/// Serves a call with two paths. If only one of them leads into the array, the call fails with EXDEV, as between two
-/// file systems.
+/// Serves a call with two paths. If only one of them leads into the array, the call fails with
+/// EXDEV, as between two file systems.
 pub(crate) fn serve_two(
     call: &Call,
     [from, to]: [At; 2],
@@ -189,8 +192,8 @@ pub(crate) fn serve_two(
     match places {
         (Where::Array(one), Where::Array(two)) => match act(one.path(), two.path()) {
             Ok(Reached::Array(())) => Verdict::Done(0),
-            // A symlink has led out of the array and another back into it. The library does not follow that: on the
-            // host both paths would lead to one member's backing files.
+            // A symlink has led out of the array and another back into it. The library does not
+            // follow that: on the host both paths would lead to one member's backing files.
             Ok(Reached::Host((one, two))) if [&one, &two].iter().any(|path| links::entered_again(path, false).is_some()) => {
                 Verdict::error(OsError::XDEV)
             }
@@ -223,8 +226,9 @@ pub(super) fn elsewhere(call: &Call, paths: &[(At, Vec<u8>)]) -> Verdict {
         at.replace(&mut args, path);
     }
     if deputy::is_active() {
-        // The kernel must store its results into the guest's memory, so the guest makes the call. The guest sees the
-        // deputy's memory with the paths, and nothing tells when it has read them: they are never freed.
+        // The kernel must store its results into the guest's memory, so the guest makes the call.
+        // The guest sees the deputy's memory with the paths, and nothing tells when it has read
+        // them: they are never freed.
         terminated.drain(..).for_each(|path| _ = path.leak());
         return Verdict::PassWith { number: call.number, args };
     }

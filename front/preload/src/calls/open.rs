@@ -61,7 +61,8 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
     };
     let at = At::directory(0, 1);
     let asks_root = ResolveFlags::from_bits_retain(how.resolve).contains(ResolveFlags::IN_ROOT);
-    // In the host's root every path means what it means without; but links that /proc has made are not followed.
+    // In the host's root every path means what it means without; but links that /proc has made are
+    // not followed.
     let how = match asks_root && is_root_of_host(call.descriptor(0)) {
         true => How { resolve: how.resolve & !ResolveFlags::IN_ROOT.bits() | ResolveFlags::NO_MAGICLINKS.bits(), ..how },
         false => how,
@@ -79,7 +80,8 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
         Where::Host if link.is_some() => Asked::absolute(Vec::new()),
         Where::Host => return note_direct(Verdict::Pass, how.flags as usize),
     };
-    // Flags are strict here, and the structure may grow: the kernel judges them, with a path that leads nowhere.
+    // Flags are strict here, and the structure may grow: the kernel judges them, with a path that
+    // leads nowhere.
     let empty = c"".as_ptr() as usize;
     // SAFETY: opens nothing; the structure is the program's.
     let judged = unsafe { syscall(call.number, [AT_FDCWD as usize, empty, call.args[2], call.args[3], 0, 0]) };
@@ -115,13 +117,15 @@ fn is_root_of_host(base: RawFd) -> bool {
     own.is_ok() && own == sys::rustix::fs::stat(c"/").map(identity)
 }
 
-/// A path without symlinks (RESOLVE_NO_SYMLINKS) that leaves the array by `..`, and may come back. Each part of it is looked at where it lies: a part in the array in the array's tree, a part outside by
-/// the kernel on the host.
+/// A path without symlinks (RESOLVE_NO_SYMLINKS) that leaves the array by `..`, and may come back.
+/// Each part of it is looked at where it lies: a part in the array in the array's tree, a part
+/// outside by the kernel on the host.
 fn across(call: &Call, at: At, path: &Asked, how: &How) -> Result<Verdict, OsError> {
     let (namespace, resolve) = (array::namespace()?, ResolveFlags::from_bits_retain(how.resolve));
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (program, base) = (paths::text(call.args[1])?, Base::of(call.descriptor(0)));
-    // How much of the path is the name of a directory of the array that is open, from which the kernel starts.
+    // How much of the path is the name of a directory of the array that is open, from which the
+    // kernel starts.
     let is_relative = !program.starts_with(b"/") && directory::is_ours(base.descriptor);
     let mut open_bytes = if is_relative { path.text().len() - program.len() } else { 0 };
     let mut rest = path.text().to_vec();
@@ -132,7 +136,8 @@ fn across(call: &Call, at: At, path: &Asked, how: &How) -> Result<Verdict, OsErr
             None if open_bytes > 0 => {}
             None => drop(namespace.open_restricted(None, inside, directory, 0, resolve)?),
         }
-        // The host's directory above the array, by its name without symlinks: the kernel comes to it from below.
+        // The host's directory above the array, by its name without symlinks: the kernel comes to
+        // it from below.
         let above = [normalise(&rest[..climb + 3]).as_slice(), b"/"].concat();
         let above = sys::rustix::fs::open(above.as_slice(), directory, sys::rustix::fs::Mode::empty())?;
         let above = directory::link_target(above.as_raw_fd()).ok_or(OsError::NOENT)?;
@@ -195,13 +200,15 @@ fn leaves(path: &Asked) -> bool {
     prefixes.is_some_and(|prefixes| climbs(text).any(|at| !prefixes.own(&normalise(&text[..at + 3]))))
 }
 
-/// A magic link: whether it may be followed the kernel knows, which follows it without opening what it leads to.
+/// A magic link: whether it may be followed the kernel knows, which follows it without opening what
+/// it leads to.
 fn restricted_link(call: &Call, link: &Link, how: &How) -> Result<usize, OsError> {
     let flags = OFlags::from_bits_retain(how.flags as u32);
     let kept = OFlags::PATH | OFlags::CLOEXEC | flags & OFlags::NOFOLLOW;
     let asked = How { flags: kept.bits().into(), mode: 0, ..*how };
     let args = [call.args[0], call.args[1], &raw const asked as usize, size_of::<How>(), 0, 0];
-    // SAFETY: the path is the program's, the structure is ours; nothing is read or written through the descriptor.
+    // SAFETY: the path is the program's, the structure is ours; nothing is read or written through
+    // the descriptor.
     let found = check(unsafe { syscall(call.number, args) })? as RawFd;
     // Not followed, it is the link that is opened: an error, but with O_PATH.
     if flags.contains(OFlags::NOFOLLOW) {
@@ -223,12 +230,14 @@ fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
     if is_odd && let Some(refusal) = judge::refusal_of_open(flags as usize, mode as usize) {
         return refusal;
     }
-    // Making a file under such a name follows it too, but with O_EXCL, when anything there is an error.
+    // Making a file under such a name follows it too, but with O_EXCL, when anything there is an
+    // error.
     let follow = !kinds.contains(OFlags::NOFOLLOW) && !kinds.contains(OFlags::CREATE | OFlags::EXCL);
     serve_opening(call, at, kinds, mode, follow, false)
 }
 
-/// Serves openat2(2), whose flags have been judged. With `no_magic`, links under /proc are not followed.
+/// Serves openat2(2), whose flags have been judged. With `no_magic`, links under /proc are not
+/// followed.
 fn serve_but(call: &Call, at: At, flags: u32, mode: u32, no_magic: bool) -> Verdict {
     let kinds = OFlags::from_bits_retain(flags);
     let follow = !kinds.contains(OFlags::NOFOLLOW) && !kinds.contains(OFlags::CREATE | OFlags::EXCL);
@@ -249,7 +258,8 @@ fn serve_opening(call: &Call, at: At, kinds: OFlags, mode: u32, follow: bool, no
     )
 }
 
-/// Beside the O_* flags of a description: the call that opened it made the file (fcntl(2) F_CREATED_QUERY).
+/// Beside the O_* flags of a description: the call that opened it made the file (fcntl(2)
+/// F_CREATED_QUERY).
 pub(super) const MADE: u32 = 1 << 31;
 
 /// Enters a new anchor into the table.

@@ -21,7 +21,8 @@ use units::Slot;
 /// The number that means the current directory.
 pub(crate) const AT_FDCWD: RawFd = -100;
 
-/// Where a path leads as far as its text says; symlinks are core/namespace's, and links under /proc those of [`super::magic`].
+/// Where a path leads as far as its text says; symlinks are core/namespace's, and links under /proc
+/// those of [`super::magic`].
 pub(crate) enum Where {
     /// To this absolute, unresolved path of the array; an empty one leads nowhere (ENOENT).
     Array(Asked),
@@ -43,7 +44,8 @@ pub(crate) struct Asked {
 enum Start {
     /// At the root.
     Root,
-    /// At an open directory of the array, or the current one: its descriptor, the member it lies on, and the length of its path.
+    /// At an open directory of the array, or the current one: its descriptor, the member it lies
+    /// on, and the length of its path.
     Open(RawFd, Option<Slot>, usize),
     /// Nothing of it is to be followed.
     Known,
@@ -160,8 +162,9 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
     }
 }
 
-/// Whether the program may not search the host's directories above the prefix that a path leads to. The library asks only in a process that
-/// has changed its rights: one that has not could search them when it, or what started it, came to the array.
+/// Whether the program may not search the host's directories above the prefix that a path leads to.
+/// The library asks only in a process that has changed its rights: one that has not could search
+/// them when it, or what started it, came to the array.
 fn is_closed(prefixes: &Prefixes, path: &[u8]) -> bool {
     rights::may_be_fewer() && prefixes.is_closed_above(path)
 }
@@ -182,8 +185,8 @@ fn enters_on_its_way(prefixes: &Prefixes, path: &[u8]) -> bool {
     path.windows(3).position(|part| part == b"/..").is_some_and(|climb| prefixes.own(&normalise(&path[..climb])))
 }
 
-/// Whether a path could lead to a prefix, judged by its first component. A relative one starts from a host directory that may be on
-/// the way to a prefix.
+/// Whether a path could lead to a prefix, judged by its first component. A relative one starts from
+/// a host directory that may be on the way to a prefix.
 fn may_reach(prefixes: &Prefixes, path: &[u8], absolute: bool) -> bool {
     let first = path.split(|&byte| byte == b'/').find(|part| !part.is_empty() && *part != b".").unwrap_or(b"");
     first == b".." || prefixes.may_begin_with(first, absolute) || path.windows(3).any(|part| part == b"/..")

@@ -106,7 +106,8 @@ fn tell(call: &mut Call) -> isize {
     }
 }
 
-/// Translates the name in a message that was received: it lies in the program's own memory, where it had so much room. A name that was cut stays as it is.
+/// Translates the name in a message that was received: it lies in the program's own memory, where
+/// it had so much room. A name that was cut stays as it is.
 pub(super) fn received(message: usize, room: u64) {
     let Ok([name, bytes]) = program::read::<[usize; 2]>(message) else { return };
     let bytes = bytes as u32 as usize;

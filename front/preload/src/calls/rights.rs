@@ -14,10 +14,12 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_seccomp, __NR_setfsgid, __NR_setfsuid, __NR_setns};
 use sys::raw::syscall;
 
-/// Whether the process has changed its rights: only then may its real user be another than the one whose rights files are looked at with.
+/// Whether the process has changed its rights: only then may its real user be another than the one
+/// whose rights files are looked at with.
 static HAVE_CHANGED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the process may have fewer rights than when it started, when nothing kept it from the array.
+/// Whether the process may have fewer rights than when it started, when nothing kept it from the
+/// array.
 pub(super) fn may_be_fewer() -> bool {
     HAVE_CHANGED.load(Ordering::Relaxed)
 }
@@ -25,7 +27,8 @@ pub(super) fn may_be_fewer() -> bool {
 /// Whether the process has asked for a filter of its system calls.
 static ARE_CALLS_RESTRICTED: AtomicBool = AtomicBool::new(false);
 
-/// While it lives, the calling thread looks at files as the process' real user and group, as access(2) does, also at the directories on the way.
+/// While it lives, the calling thread looks at files as the process' real user and group, as
+/// access(2) does, also at the directories on the way.
 pub(super) struct Real {
     user: usize,
     group: usize,
@@ -46,7 +49,8 @@ impl Real {
             numbers[0] as usize
         };
         let become_for_files = |number: u32, id: usize| {
-            // SAFETY: concerns the calling thread's looks at files; what may not be is not done. The answer is what it was before.
+            // SAFETY: concerns the calling thread's looks at files; what may not be is not done.
+            // The answer is what it was before.
             unsafe { syscall(number as usize, [id, 0, 0, 0, 0, 0]) as usize }
         };
         // The group first: the right to change it may go with the user.
@@ -76,7 +80,8 @@ pub(crate) fn change(call: &mut Call) -> Verdict {
     Verdict::Pass
 }
 
-/// prctl(2), seccomp(2): a process may forbid itself system calls. A filter may end the process for a call of the library's.
+/// prctl(2), seccomp(2): a process may forbid itself system calls. A filter may end the process for
+/// a call of the library's.
 pub(crate) fn restrict(call: &mut Call) -> Verdict {
     if call.number == __NR_seccomp as usize || call.args[0] == PR_SET_SECCOMP {
         ARE_CALLS_RESTRICTED.store(true, Ordering::Relaxed);
@@ -84,7 +89,8 @@ pub(crate) fn restrict(call: &mut Call) -> Verdict {
     Verdict::Pass
 }
 
-/// Whether this process has asked the kernel to forbid it system calls. What its former programs asked for is not known.
+/// Whether this process has asked the kernel to forbid it system calls. What its former programs
+/// asked for is not known.
 pub(crate) fn are_calls_restricted() -> bool {
     ARE_CALLS_RESTRICTED.load(Ordering::Relaxed)
 }

@@ -18,8 +18,8 @@ use sys::rustix::thread::CapabilitySet;
 /// Whether this process has another root than the one that the array's paths are meant for.
 static IS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// Whether absolute paths mean something else than when the program began, and names on the array lead nowhere: open descriptors are all that is
-/// left of it.
+/// Whether absolute paths mean something else than when the program began, and names on the array
+/// lead nowhere: open descriptors are all that is left of it.
 #[inline]
 pub(crate) fn is_elsewhere() -> bool {
     IS_ELSEWHERE.load(Ordering::Relaxed)
@@ -50,7 +50,8 @@ pub(super) fn enter(call: &Call, args: [usize; 6]) -> Verdict {
     let before = root();
     // SAFETY: the program's own call, or the same with a path that lives until it returns.
     let result = unsafe { sys::raw::syscall(call.number, args) };
-    // A child that shares memory has a root of its own, but not this variable; it is about to execute another program.
+    // A child that shares memory has a root of its own, but not this variable; it is about to
+    // execute another program.
     if result == 0 && process::owns_tables() && root() != before {
         IS_ELSEWHERE.store(true, Ordering::Relaxed);
     }

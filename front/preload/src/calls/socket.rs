@@ -1,12 +1,14 @@
-//! Unix sockets with a path on the array: bind, connect, sendto, sendmsg and sendmmsg. Module `peer` serves the calls that return
-//! the names of sockets (getsockname, recvfrom and others).
+//! Unix sockets with a path on the array: bind, connect, sendto, sendmsg and sendmmsg. Module
+//! `peer` serves the calls that return the names of sockets (getsockname, recvfrom and others).
 //!
-//! The kernel's socket file is on the lowest member, so the address in a call is replaced by one that leads there. An address has
-//! room for a path of 108 bytes. If the path on the member is longer, the library opens the directory and names the socket through
-//! /proc/self/fd; getsockname then returns this path.
+//! The kernel's socket file is on the lowest member, so the address in a call is replaced by one
+//! that leads there. An address has room for a path of 108 bytes. If the path on the member is
+//! longer, the library opens the directory and names the socket through /proc/self/fd; getsockname
+//! then returns this path.
 //!
-//! Invariant: what replaces the program's address lies in a box, whose pointer is in `call.scratch[0]` from the making of the
-//! verdict until the system call is over. What is called then frees it: the closure of [`to_address`], [`sent`] or [`sent_many`].
+//! Invariant: what replaces the program's address lies in a box, whose pointer is in
+//! `call.scratch[0]` from the making of the verdict until the system call is over. What is called
+//! then frees it: the closure of [`to_address`], [`sent`] or [`sent_many`].
 
 use super::message::Message;
 use super::paths::{self, AT_FDCWD, Asked, Where};
@@ -29,8 +31,8 @@ const FAMILY_BYTES: usize = size_of::<u16>();
 /// A path at which the kernel never finds a socket: looking for one there is `ENOENT`.
 const NOWHERE: &[u8] = b"/proc/self/nowhere";
 
-/// Whether this process has named a path of the array in a socket call. Before the first such call the kernel returns no
-/// address of the array, so no address is translated.
+/// Whether this process has named a path of the array in a socket call. Before the first such call
+/// the kernel returns no address of the array, so no address is translated.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// `struct sockaddr_un`.
@@ -42,8 +44,8 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// The address of a path of at most [`UNIX_PATH_MAX`] bytes, and its length. A path of that many bytes has no NUL behind it,
-    /// which the kernel accepts.
+    /// The address of a path of at most [`UNIX_PATH_MAX`] bytes, and its length. A path of that
+    /// many bytes has no NUL behind it, which the kernel accepts.
     pub(super) fn of(path: &[u8]) -> (Self, usize) {
         let mut address = Self { family: AF_UNIX, path: [0; UNIX_PATH_MAX] };
         address.path[..path.len()].copy_from_slice(path);
@@ -51,9 +53,10 @@ impl Address {
     }
 }
 
-/// The path on the array that the program's address of `bytes` bytes at `pointer` names; with `follow` it may also be a path of the
-/// host whose last component is a symlink into the array. None for every other address, so for one that cannot be read or is
-/// ill-formed (the kernel refuses it), and for unnamed and abstract sockets, whose path begins with a NUL.
+/// The path on the array that the program's address of `bytes` bytes at `pointer` names; with
+/// `follow` it may also be a path of the host whose last component is a symlink into the array.
+/// None for every other address, so for one that cannot be read or is ill-formed (the kernel
+/// refuses it), and for unnamed and abstract sockets, whose path begins with a NUL.
 fn located(pointer: usize, bytes: usize, follow: bool) -> Option<(&'static Namespace, Asked)> {
     let namespace = array::namespace().ok()?;
     if pointer == 0 || !(FAMILY_BYTES + 1..=size_of::<Address>()).contains(&bytes) || program::read(pointer) != Ok(AF_UNIX) {
@@ -79,8 +82,8 @@ fn located(pointer: usize, bytes: usize, follow: bool) -> Option<(&'static Names
     }
 }
 
-/// Whether a path into the array is what /proc says of something open that has no name any more. The kernel finds it by the link
-/// that the program has named.
+/// Whether a path into the array is what /proc says of something open that has no name any more.
+/// The kernel finds it by the link that the program has named.
 fn is_nameless(namespace: &Namespace, path: &[u8]) -> bool {
     path.ends_with(b" (deleted)") && matches!(namespace.stat(ProgramPath::from(path), true), Err(OsError::NOENT))
 }
@@ -116,8 +119,8 @@ pub(crate) fn sendto(call: &mut Call) -> Verdict {
     to_address(call, 4, 5)
 }
 
-/// Serves a call whose arguments number `pointer_index` and `bytes_index` are an address. The call may block, so the stub makes it,
-/// with the replaced address.
+/// Serves a call whose arguments number `pointer_index` and `bytes_index` are an address. The call
+/// may block, so the stub makes it, with the replaced address.
 fn to_address(call: &mut Call, pointer_index: usize, bytes_index: usize) -> Verdict {
     let Some((namespace, path)) = located(call.args[pointer_index], call.args[bytes_index], true) else { return Verdict::Pass };
     let replacement = Replacement::of(namespace, &path);
@@ -131,7 +134,8 @@ fn to_address(call: &mut Call, pointer_index: usize, bytes_index: usize) -> Verd
     Verdict::PassWith { number: call.number, args }
 }
 
-/// What takes the place of an address of the array. It is boxed, because the kernel is given pointers into it.
+/// What takes the place of an address of the array. It is boxed, because the kernel is given
+/// pointers into it.
 struct Replacement {
     address: Address,
     bytes: usize,
@@ -144,11 +148,13 @@ struct Replacement {
 }
 
 impl Replacement {
-    /// The address of the socket at `path` on its member, or of a path outside of the array to which a symlink of the array leads.
+    /// The address of the socket at `path` on its member, or of a path outside of the array to
+    /// which a symlink of the array leads.
     ///
-    /// If the path cannot be looked up, it is an address at which no socket is. The kernel reports everything else that is wrong
-    /// with a call before it looks for the socket; so only if it finds none is nothing else wrong, and the program gets the error
-    /// of the look-up ([`Self::result`]).
+    /// If the path cannot be looked up, it is an address at which no socket is. The kernel reports
+    /// everything else that is wrong with a call before it looks for the socket; so only if it
+    /// finds none is nothing else wrong, and the program gets the error of the look-up
+    /// ([`Self::result`]).
     fn of(namespace: &Namespace, path: &Asked) -> Box<Self> {
         let found = namespace.socket_path(path.path(), UNIX_PATH_MAX).and_then(|reached| match reached {
             Reached::Array(found) => Ok(found),
@@ -177,7 +183,8 @@ impl Replacement {
     }
 }
 
-/// A path of the host that is too long for an address: a short one, through a descriptor of its directory.
+/// A path of the host that is too long for an address: a short one, through a descriptor of its
+/// directory.
 fn through_directory(path: &[u8]) -> Result<(Vec<u8>, Raised), OsError> {
     let cut = path.iter().rposition(|&byte| byte == b'/').ok_or(OsError::NAMETOOLONG)?;
     let directory = open(&path[..=cut], OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -186,8 +193,8 @@ fn through_directory(path: &[u8]) -> Result<(Vec<u8>, Raised), OsError> {
     if short.len() > UNIX_PATH_MAX { Err(OsError::NAMETOOLONG) } else { Ok((short, directory)) }
 }
 
-/// The call that the stub makes in place of a sendmsg whose message names a socket of the array; None for any other message. After
-/// the call [`sent`] must be called, once.
+/// The call that the stub makes in place of a sendmsg whose message names a socket of the array;
+/// None for any other message. After the call [`sent`] must be called, once.
 pub(super) fn send(call: &mut Call) -> Option<Verdict> {
     let mut message = program::read::<Message>(call.args[1]).ok()?;
     let (namespace, path) = located(message.name, message.name_bytes as usize, true)?;
@@ -220,18 +227,19 @@ struct CountedMessage {
     _padding: u32,
 }
 
-/// What a sendmmsg with messages to sockets of the array is made with: copies of the program's headers, and what they point to.
+/// What a sendmmsg with messages to sockets of the array is made with: copies of the program's
+/// headers, and what they point to.
 struct Batch {
     headers: Vec<CountedMessage>,
     #[expect(clippy::vec_box, reason = "the headers point into the replacements")]
     _replacements: Vec<Box<Replacement>>,
-    /// Why the socket of the first message was not found. An error of a later one is not reported: the kernel returns the number of
-    /// messages that it has sent before.
+    /// Why the socket of the first message was not found. An error of a later one is not reported:
+    /// the kernel returns the number of messages that it has sent before.
     error: Option<OsError>,
 }
 
-/// The call that the stub makes in place of a sendmmsg of which a message names a socket of the array; None for any other batch.
-/// After the call [`sent_many`] must be called, once.
+/// The call that the stub makes in place of a sendmmsg of which a message names a socket of the
+/// array; None for any other batch. After the call [`sent_many`] must be called, once.
 pub(super) fn send_many(call: &mut Call, count: usize) -> Option<Verdict> {
     let header = |index| program::read::<CountedMessage>(call.args[1].wrapping_add(index * size_of::<CountedMessage>()));
     // The kernel sends what comes before a header that it cannot read.
@@ -257,15 +265,16 @@ pub(super) fn send_many(call: &mut Call, count: usize) -> Option<Verdict> {
     Some(Verdict::PassWith { number: call.number, args })
 }
 
-/// Ends what [`send_many`] began: stores in the program's headers how much of each message was sent, and returns the program's
-/// result.
+/// Ends what [`send_many`] began: stores in the program's headers how much of each message was
+/// sent, and returns the program's result.
 pub(super) fn sent_many(call: &mut Call) -> isize {
     // SAFETY: put there by `send_many` for this very call.
     let batch = unsafe { Box::from_raw(call.scratch[0] as *mut Batch) };
     for (index, header) in batch.headers.iter().take(call.result.max(0) as usize).enumerate() {
         // `args` are the program's: those of the call that was made are in `instead`.
         let place = call.args[1] + index * size_of::<CountedMessage>() + offset_of!(CountedMessage, sent_bytes);
-        // The program's headers were read a moment ago. If another thread has unmapped them, nobody misses the number.
+        // The program's headers were read a moment ago. If another thread has unmapped them, nobody
+        // misses the number.
         let _ = program::write(place, &header.sent_bytes);
     }
     match batch.error {

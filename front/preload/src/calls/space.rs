@@ -1,8 +1,8 @@
-//! Calls that concern the size, the space, the position or the durability of a file of the array (lseek, truncate, fallocate, fsync),
-//! advice about it, and ioctl.
+//! Calls that concern the size, the space, the position or the durability of a file of the array
+//! (lseek, truncate, fallocate, fsync), advice about it, and ioctl.
 //!
-//! Where an argument is wrong and the kernel would look at nothing of the file's contents, the call is passed: the kernel makes it on
-//! the anchor and finds the error.
+//! Where an argument is wrong and the kernel would look at nothing of the file's contents, the call
+//! is passed: the kernel makes it on the anchor and finds the error.
 
 use super::OPEN;
 use super::copy;
@@ -35,7 +35,8 @@ const ALLOCATE_KEEP: u32 = FALLOC_FL_KEEP_SIZE;
 const PUNCH: u32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 const ZERO: u32 = FALLOC_FL_ZERO_RANGE;
 const ZERO_KEEP: u32 = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
-/// The modes of fallocate(2) that the kernel passes on to file systems. Any other is refused before it looks at the descriptor.
+/// The modes of fallocate(2) that the kernel passes on to file systems. Any other is refused before
+/// it looks at the descriptor.
 const FALLOC_KNOWN: [u32; 9] = [
     ALLOCATE,
     ALLOCATE_KEEP,
@@ -89,7 +90,8 @@ pub(crate) fn ftruncate(call: &mut Call) -> Verdict {
     })
 }
 
-/// `truncate`. The namespace tells those who watch the file; the program has no descriptor by which to do so.
+/// `truncate`. The namespace tells those who watch the file; the program has no descriptor by which
+/// to do so.
 pub(crate) fn truncate(call: &mut Call) -> Verdict {
     let bytes = call.args[1];
     let act = |path: ProgramPath<'_>| array::namespace()?.truncate(path, length(bytes)?);
@@ -107,7 +109,8 @@ fn length(argument: usize) -> Result<u64, OsError> {
     u64::try_from(argument as i64).map_err(|_| OsError::INVAL)
 }
 
-/// `fallocate`. A range that is to be zeroed is punched: an array does not promise to keep its space.
+/// `fallocate`. A range that is to be zeroed is punched: an array does not promise to keep its
+/// space.
 pub(crate) fn fallocate(call: &mut Call) -> Verdict {
     let (offset, bytes, mode) = (call.args[2] as i64, call.args[3] as i64, call.args[1] as u32);
     // A range that no file can have is EFBIG without the limit's signal.
@@ -149,7 +152,8 @@ fn change_space(held: &Held, file: &FileRef, fd: RawFd, mode: u32, [offset, byte
     Ok(0)
 }
 
-/// fsync, fdatasync, sync_file_range: makes durable what was stored in a file or directory. sync_file_range does as much as fsync.
+/// fsync, fdatasync, sync_file_range: makes durable what was stored in a file or directory.
+/// sync_file_range does as much as fsync.
 pub(crate) fn sync(call: &mut Call) -> Verdict {
     let fd = call.descriptor(0);
     let Some(held) = OPEN.lookup(fd) else { return Verdict::Pass };
@@ -163,7 +167,8 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
     match held.node() {
         Node::File(file) => {
             let result = mappings::follow::file(file);
-            // Returns when other processes have followed their mappings of the file too: `sync` covers what they stored.
+            // Returns when other processes have followed their mappings of the file too: `sync`
+            // covers what they stored.
             let result = result.and(file.call_writers());
             Verdict::from_result(result.and_then(|()| file.sync()).map(|()| 0))
         }
@@ -175,8 +180,9 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
     }
 }
 
-/// syncfs: makes durable what all processes have stored in the array. Mappings are followed, the files that this process has open are
-/// synced, and then the members' file systems. The first error is reported; it keeps nothing else from being synced.
+/// syncfs: makes durable what all processes have stored in the array. Mappings are followed, the
+/// files that this process has open are synced, and then the members' file systems. The first error
+/// is reported; it keeps nothing else from being synced.
 pub(crate) fn sync_file_system(call: &mut Call) -> Verdict {
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
     if matches!(held.node(), Node::Path(_)) {
@@ -193,8 +199,8 @@ pub(crate) fn sync_file_system(call: &mut Call) -> Verdict {
     Verdict::from_result(sync().map(|()| 0))
 }
 
-/// sync: what all processes have stored through mappings of the array is followed. Then the kernel syncs all file systems, the members'
-/// among them.
+/// sync: what all processes have stored through mappings of the array is followed. Then the kernel
+/// syncs all file systems, the members' among them.
 pub(crate) fn sync_all(_: &mut Call) -> Verdict {
     // sync(2) has no errors to report.
     let _ = mappings::follow::all();
@@ -204,8 +210,8 @@ pub(crate) fn sync_all(_: &mut Call) -> Verdict {
     Verdict::Pass
 }
 
-/// posix_fadvise and readahead: advice about the kernel's page cache, through which the array's files are not read. Valid advice is accepted
-/// and has no effect.
+/// posix_fadvise and readahead: advice about the kernel's page cache, through which the array's
+/// files are not read. Valid advice is accepted and has no effect.
 pub(crate) fn advise(call: &mut Call) -> Verdict {
     let (is_readahead, bytes) = (call.number as u32 == __NR_readahead, call.args[2] as isize);
     // If an argument is wrong, the kernel makes the call on the anchor and finds the error.
@@ -215,8 +221,8 @@ pub(crate) fn advise(call: &mut Call) -> Verdict {
     on_file(call, |held, _, _| if is_readahead && !held.is_readable() { Err(OsError::BADF) } else { Ok(0) })
 }
 
-/// Requests that the kernel may answer on the anchor: they ask about the inode, or set flags of the descriptor or its description, which are
-/// the anchor's own.
+/// Requests that the kernel may answer on the anchor: they ask about the inode, or set flags of the
+/// descriptor or its description, which are the anchor's own.
 const ANSWERED_BY_ANCHOR: [usize; 7] =
     [FIGETBSZ, FIONBIO, FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_FSGETXATTR, FS_IOC_GETFSUUID, FS_IOC_GETFSSYSFSPATH];
 /// The older forms of fallocate(2), with the mode that each stands for.
@@ -239,7 +245,8 @@ struct Space {
     rest: [u32; 6],
 }
 
-/// ioctl. A request that would change the anchor alone, or tell where its bytes lie, is refused, as by a file system that lacks it.
+/// ioctl. A request that would change the anchor alone, or tell where its bytes lie, is refused, as
+/// by a file system that lacks it.
 pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     let request = call.args[1] & 0xffff_ffff;
     if let Some(verdict) = super::mount::given_by_ioctl(call, super::is_ours) {
@@ -279,7 +286,8 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             return change_space(held, file, fd, *mode, [base.wrapping_add(space.start), space.length]);
         }
         if request == FIBMAP {
-            // Who may not ask is told so by the kernel. Where on its device a member has the file's bytes nobody is told.
+            // Who may not ask is told so by the kernel. Where on its device a member has the file's
+            // bytes nobody is told.
             return sys::raw::check(call.kernel()).and(Err(OsError::INVAL));
         }
         if request == FIOQSIZE {
@@ -287,7 +295,8 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             return program::write(call.args[2], &(stat.st_blocks * 512)).map(|()| 0);
         }
         if request == FIONREAD {
-            // The kernel stores the low 32 bits of the difference, which is negative behind the end.
+            // The kernel stores the low 32 bits of the difference, which is negative behind the
+            // end.
             let rest = file.settled_size().wrapping_sub(position()?) as i32;
             return program::write(call.args[2], &rest).map(|()| 0);
         }
@@ -299,8 +308,9 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     })
 }
 
-/// FICLONE, FICLONERANGE: refused for files of the array, which cannot share bytes. The kernel, if it made the call, would clone one anchor
-/// into the other, on one member alone. Errors of the two descriptors come first, in the kernel's order.
+/// FICLONE, FICLONERANGE: refused for files of the array, which cannot share bytes. The kernel, if
+/// it made the call, would clone one anchor into the other, on one member alone. Errors of the two
+/// descriptors come first, in the kernel's order.
 fn clone_bytes(call: &Call, request: usize) -> Verdict {
     let destination = call.descriptor(0);
     let source = match request {
@@ -308,7 +318,8 @@ fn clone_bytes(call: &Call, request: usize) -> Verdict {
         // The first word of the structure that says which range is to be shared.
         _ => program::read::<[usize; 4]>(call.args[2]).map(|range| range[0]),
     };
-    // The structure cannot be read. The kernel makes the call, and finds that or that the descriptor is not open.
+    // The structure cannot be read. The kernel makes the call, and finds that or that the
+    // descriptor is not open.
     let Ok(source) = source else { return Verdict::Pass };
     let source = source as sys::RawFd;
     let are_ours = (super::is_ours(destination), super::is_ours(source));
@@ -336,8 +347,8 @@ fn clone_bytes(call: &Call, request: usize) -> Verdict {
     Verdict::error(check().err().unwrap_or(OsError::OPNOTSUPP))
 }
 
-/// Whether a request of ioctl(2) has a type byte that file systems use: 0x94 (btrfs, FIDEDUPERANGE), 'f' (flags, encryption) or 'X' (xfs,
-/// FIFREEZE, FITRIM).
+/// Whether a request of ioctl(2) has a type byte that file systems use: 0x94 (btrfs,
+/// FIDEDUPERANGE), 'f' (flags, encryption) or 'X' (xfs, FIFREEZE, FITRIM).
 const fn is_for_file_systems(request: usize) -> bool {
     matches!((request >> 8) as u8, 0x94 | b'f' | b'X')
 }

@@ -89,11 +89,13 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     }
 }
 
-/// Whether what is written to a descriptor goes on where the last write has ended: to a socket it may be a message of its own.
+/// Whether what is written to a descriptor goes on where the last write has ended: to a socket it
+/// may be a message of its own.
 fn is_stream(descriptor: RawFd) -> bool {
     let (mut kind, mut bytes) = (SOCK_STREAM, size_of::<u32>() as u32);
     let args = [descriptor as usize, SOL_SOCKET as usize, SO_TYPE, &raw mut kind as usize, &raw mut bytes as usize, 0];
-    // SAFETY: asks a descriptor what it is; there is room for the answer, which is not stored of what is no socket.
+    // SAFETY: asks a descriptor what it is; there is room for the answer, which is not stored of
+    // what is no socket.
     let _ = unsafe { syscall(__NR_getsockopt as usize, args) };
     kind == SOCK_STREAM
 }
@@ -109,7 +111,8 @@ fn pipe_bytes(pipe: RawFd) -> usize {
     check(bytes).map_or(PIPE_BYTES, |bytes| bytes.max(PAGE_BYTES))
 }
 
-/// What the kernel says of a pipe before it looks at what is to be put into it: nobody reads from it, or it is full and the call does not wait.
+/// What the kernel says of a pipe before it looks at what is to be put into it: nobody reads from
+/// it, or it is full and the call does not wait.
 fn refusal_of_pipe(pipe: RawFd, waits: bool) -> Option<Verdict> {
     match poll(pipe, POLLOUT) {
         Ok(found) if found & POLLERR != 0 => {
@@ -123,7 +126,8 @@ fn refusal_of_pipe(pipe: RawFd, waits: bool) -> Option<Verdict> {
 
 /// Which of the events asked for, and of the bad ones, have come to pass.
 fn poll(descriptor: RawFd, event: u32) -> Result<u32, OsError> {
-    // `struct pollfd`: the descriptor, what is asked for in the lower half of the second word, and what has come in the upper.
+    // `struct pollfd`: the descriptor, what is asked for in the lower half of the second word, and
+    // what has come in the upper.
     let mut asked = [descriptor as u32, event];
     // SAFETY: one structure of eight bytes; a timeout of 0 does not wait.
     check(unsafe { syscall(__NR_poll as usize, [asked.as_mut_ptr() as usize, 1, 0, 0, 0, 0]) })?;
@@ -155,7 +159,8 @@ pub(super) fn send(call: &mut Call, file: RawFd, output: RawFd) -> Verdict {
     }
 }
 
-/// A sendfile to what is neither a pipe nor takes messages: it ends when all is sent, or not all of a piece was taken.
+/// A sendfile to what is neither a pipe nor takes messages: it ends when all is sent, or not all of
+/// a piece was taken.
 struct Sending {
     file: End,
     output: RawFd,
@@ -198,7 +203,8 @@ fn sent_on(call: &mut Call) -> isize {
     sending.file.store_offset().map_or_else(|error| -(error.raw_os_error() as isize), |()| result)
 }
 
-/// Reads up to so many bytes of a file, which are to go into a pipe of `pipe` bytes if that is given.
+/// Reads up to so many bytes of a file, which are to go into a pipe of `pipe` bytes if that is
+/// given.
 fn read(file: RawFd, offset: usize, bytes: usize, pipe: Option<usize>) -> Result<(End, Vec<u8>), OsError> {
     let mut file = End::reading(file, offset)?;
     // The kernel moves pages: of a pipe's worth of them the first may begin in its middle.
@@ -212,7 +218,8 @@ fn read(file: RawFd, offset: usize, bytes: usize, pipe: Option<usize>) -> Result
     Ok((file, buffer))
 }
 
-/// The stub writes; what was not written is read another time. The offset is stored then, of a call that fails only if it `always_tells`.
+/// The stub writes; what was not written is read another time. The offset is stored then, of a call
+/// that fails only if it `always_tells`.
 fn write_out(call: &mut Call, file: End, output: RawFd, bytes: Vec<u8>, always_tells: bool) -> Verdict {
     fn finish(call: &Call, mut waiting: Waiting, always_tells: bool) -> isize {
         waiting.file.unread(waiting.bytes.len() - call.result.max(0) as usize);
@@ -230,8 +237,9 @@ fn write_out(call: &mut Call, file: End, output: RawFd, bytes: Vec<u8>, always_t
     Verdict::PassWith { number: __NR_write as usize, args }
 }
 
-/// The kernel writes to the file first and then takes from the pipe what it has written. So the bytes are doubled into a pipe of the
-/// library's (tee(2)), and are taken out of the program's when it is known how many the file has taken.
+/// The kernel writes to the file first and then takes from the pipe what it has written. So the
+/// bytes are doubled into a pipe of the library's (tee(2)), and are taken out of the program's when
+/// it is known how many the file has taken.
 fn from_pipe(call: &mut Call, pipe: RawFd, file: RawFd, offset: usize, bytes: usize, waits: bool) -> Verdict {
     let file = match End::writing(file, offset) {
         Ok(file) => file,
@@ -311,7 +319,8 @@ impl Double {
     }
 }
 
-/// Writes `count` bytes that were doubled, and takes out of the program's pipe what the file has taken.
+/// Writes `count` bytes that were doubled, and takes out of the program's pipe what the file has
+/// taken.
 fn put(mut file: End, pipe: RawFd, double: &Double, count: usize) -> Result<usize, OsError> {
     if count == 0 {
         return file.store_offset().map(|()| 0);
@@ -360,7 +369,8 @@ fn at_once(pipe: RawFd, address: *const u8, bytes: usize) -> Result<usize, OsErr
     let args = [pipe as usize, part.as_ptr() as usize, 1, usize::MAX, 0, RWF_NOWAIT as usize];
     // SAFETY: one buffer, ours and `bytes` long.
     match check(unsafe { syscall(__NR_pwritev2 as usize, args) }) {
-        // Pages were moved into this pipe before, and the kernel does not promise any more not to wait.
+        // Pages were moved into this pipe before, and the kernel does not promise any more not to
+        // wait.
         Err(OsError::OPNOTSUPP) => when_ready(pipe, address, bytes.min(AT_ONCE_BYTES)),
         result => result,
     }

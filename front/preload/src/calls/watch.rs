@@ -1,9 +1,10 @@
 //! Calls after which the kernel remembers a file by itself: watches (inotify, fanotify) and file
-//! handles. The kernel is given the anchor. At the end: calls that do not exist for paths of the array.
+//! handles. The kernel is given the anchor. At the end: calls that do not exist for paths of the
+//! array.
 //!
 //! The library changes names and attributes on every member, so also on the backing file that is
-//! watched, and the kernel raises the events. [`super::events`] raises events for data that are stored
-//! and loaded.
+//! watched, and the kernel raises the events. [`super::events`] raises events for data that are
+//! stored and loaded.
 
 use super::node::Node;
 use super::on_path::{self, At};
@@ -21,8 +22,8 @@ use namespace::{ProgramPath, Reached};
 use sys::raw::{check, syscall};
 use sys::{AsRawFd, OsError, OwnedFd, RawFd};
 
-/// Makes inotify_add_watch, fanotify_mark or name_to_handle_at on the anchor of what the program names.
-/// Flags and watches that the library does not serve are refused.
+/// Makes inotify_add_watch, fanotify_mark or name_to_handle_at on the anchor of what the program
+/// names. Flags and watches that the library does not serve are refused.
 pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
     let (at, follow) = if call.number == __NR_inotify_add_watch as usize {
         (At::cwd(1), call.args[2] & IN_DONT_FOLLOW == 0)
@@ -55,10 +56,10 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
         }
     }
     if deputy::is_active() {
-        // A deputy cannot make this call for its guest: the watch belongs to the guest's descriptors,
-        // and a handle is stored into the guest's memory. In the guest's process the deputy's
-        // descriptors do not exist. So the guest makes the call itself, with the path of the backing file by
-        // way of the member's directory.
+        // A deputy cannot make this call for its guest: the watch belongs to the guest's
+        // descriptors, and a handle is stored into the guest's memory. In the guest's process the
+        // deputy's descriptors do not exist. So the guest makes the call itself, with the path of
+        // the backing file by way of the member's directory.
         let is_watch = makes_watch(call);
         let act = |path: ProgramPath<'_>| -> Result<Reached<()>, OsError> {
             let namespace = array::namespace()?;
@@ -76,15 +77,15 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
         // `act` never returns `Reached::Array`, so the last argument is not called.
         return on_path::serve(call, at, act, |()| Ok(0));
     }
-    // The kernel is given the magic link of a descriptor of what was found. With a path, somebody could
-    // put a symlink into it after the library has resolved it and before the kernel uses it.
+    // The kernel is given the magic link of a descriptor of what was found. With a path, somebody
+    // could put a symlink into it after the library has resolved it and before the kernel uses it.
     let answer = |found: OwnedFd| {
         let mut link = namespace::link(found.as_raw_fd());
         link.push(0);
         let mut args = call.args;
         at.replace(&mut args, &link);
-        // The kernel must follow the magic link. It stops at what the descriptor is open on, even if that
-        // is a symlink.
+        // The kernel must follow the magic link. It stops at what the descriptor is open on, even
+        // if that is a symlink.
         if call.number == __NR_inotify_add_watch as usize {
             args[2] &= !IN_DONT_FOLLOW;
         } else if call.number == __NR_fanotify_mark as usize {
@@ -124,8 +125,8 @@ fn makes_watch(call: &Call) -> bool {
     call.number != __NR_name_to_handle_at as usize
 }
 
-/// `open_by_handle_at`. If the handle leads to a backing file, the descriptor becomes an anchor of its
-/// file, as a descriptor does that came through a socket ([`array::adopt`]).
+/// `open_by_handle_at`. If the handle leads to a backing file, the descriptor becomes an anchor of
+/// its file, as a descriptor does that came through a socket ([`array::adopt`]).
 pub(crate) fn open_handle(call: &mut Call) -> Verdict {
     // With O_TRUNC the kernel would truncate the backing file on one member only.
     let mut args = call.args;
@@ -149,8 +150,8 @@ pub(crate) fn open_handle(call: &mut Call) -> Verdict {
         // A backing file to which none of the array's names leads: no file can be opened for it.
         Err(OsError::STALE)
     } else if truncates {
-        // Another file. The kernel truncates it as the program asked, also if it is opened for reading only.
-        // SAFETY: the program's own call.
+        // Another file. The kernel truncates it as the program asked, also if it is opened for
+        // reading only. SAFETY: the program's own call.
         check(unsafe { syscall(call.number, call.args) }).map(|second| {
             close(second);
             descriptor as usize
@@ -167,14 +168,16 @@ pub(crate) fn open_handle(call: &mut Call) -> Verdict {
     Verdict::from_result(answer)
 }
 
-/// Closes a descriptor that was opened in this file and of whose number the program has not been told.
+/// Closes a descriptor that was opened in this file and of whose number the program has not been
+/// told.
 fn close(descriptor: usize) {
     // SAFETY: nobody else uses the descriptor.
     unsafe { syscall(__NR_close as usize, [descriptor, 0, 0, 0, 0, 0]) };
 }
 
-/// Calls that are so new that programs must do without them: `ENOSYS` on paths of the array. Elsewhere the
-/// kernel does them. They have the directory in their first argument and the path in their second.
+/// Calls that are so new that programs must do without them: `ENOSYS` on paths of the array.
+/// Elsewhere the kernel does them. They have the directory in their first argument and the path in
+/// their second.
 pub(crate) fn absent(call: &mut Call) -> Verdict {
     let has_flags_last = [__NR_file_getattr, __NR_file_setattr].contains(&(call.number as u32));
     let flags = call.args[if has_flags_last { 4 } else { 2 }] as u32;

@@ -1,8 +1,8 @@
-//! The table of descriptors while a thread is about to execute a program that must not inherit an anchor
-//! ([`crate::exec::window`]).
+//! The table of descriptors while a thread is about to execute a program that must not inherit an
+//! anchor ([`crate::exec::window`]).
 //!
-//! That thread may hold claims on many numbers until the exec. It claims them in ascending order, so two such threads do not wait
-//! for each other.
+//! That thread may hold claims on many numbers until the exec. It claims them in ascending order,
+//! so two such threads do not wait for each other.
 
 use super::{Anchored, CLAIMED, Claim, Claimed, Description, Table};
 use crate::process::{is_guest, may_be_guest, shares_tables};
@@ -24,8 +24,8 @@ fn marks_of(descriptor: RawFd) -> usize {
 }
 
 impl<N: Anchored + 'static> Table<N> {
-    /// As [`Table::claim_of`], for a thread that has called [`Table::begin_exec`], and whose other claims are all on smaller numbers. Without `user` whatever file of
-    /// ours the number means.
+    /// As [`Table::claim_of`], for a thread that has called [`Table::begin_exec`], and whose other
+    /// claims are all on smaller numbers. Without `user` whatever file of ours the number means.
     pub(crate) fn claim_for_exec(&'static self, descriptor: RawFd, user: Option<&Description<N>>) -> Option<Claim<N>> {
         if shares_tables() || may_be_guest() && is_guest() {
             return None;
@@ -45,16 +45,19 @@ impl<N: Anchored + 'static> Table<N> {
         None
     }
 
-    /// The calling thread is about to execute a program that must not inherit an anchor. Until [`Table::end_exec`] no thread forks, and no thread goes
-    /// on that has made another number ours: the caller looks at the table after this call, and finds every number that does not wait.
+    /// The calling thread is about to execute a program that must not inherit an anchor. Until
+    /// [`Table::end_exec`] no thread forks, and no thread goes on that has made another number
+    /// ours: the caller looks at the table after this call, and finds every number that does not
+    /// wait.
     pub(crate) fn begin_exec(&self) {
         self.begin_claiming();
         self.executing.fetch_add(1, Ordering::SeqCst);
         self.waiters.wait_while(|| self.flag_calls.load(Ordering::SeqCst) != 0);
     }
 
-    /// Runs `call`, which reads or sets whether an exec closes a number of ours. The exec of another thread sets that, too, and looks at it once: so it is either over
-    /// before `call`, or comes after it.
+    /// Runs `call`, which reads or sets whether an exec closes a number of ours. The exec of
+    /// another thread sets that, too, and looks at it once: so it is either over before `call`, or
+    /// comes after it.
     pub(crate) fn apart_from_execs<R>(&self, call: impl FnOnce() -> R) -> R {
         self.flag_calls.fetch_add(1, Ordering::SeqCst);
         while self.executing.load(Ordering::SeqCst) != 0 {
@@ -80,9 +83,11 @@ impl<N: Anchored + 'static> Table<N> {
         self.end_claiming();
     }
 
-    /// Waits while another thread is about to execute a program that must not inherit an anchor. That thread may not have seen `descriptor`, so its exec is to
-    /// close it. A thread that is about to execute a program itself does not wait: it finds numbers that the table does not have yet
-    /// ([`Table::discovers`]) while it looks at all of them for its exec, and would wait for itself.
+    /// Waits while another thread is about to execute a program that must not inherit an anchor.
+    /// That thread may not have seen `descriptor`, so its exec is to close it. A thread that is
+    /// about to execute a program itself does not wait: it finds numbers that the table does not
+    /// have yet ([`Table::discovers`]) while it looks at all of them for its exec, and would wait
+    /// for itself.
     #[cold]
     pub(super) fn wait_for_execs(&self, descriptor: RawFd) {
         if word(word::EXECUTING).load(Ordering::Relaxed) != 0 {
@@ -98,7 +103,8 @@ impl<N: Anchored + 'static> Table<N> {
                 descriptor_flags(descriptor, F_SETFD, flags | FD_CLOEXEC as usize);
             }
             self.waiters.wait_while(|| self.executing.load(Ordering::SeqCst) != 0);
-            // The exec of another thread may have begun meanwhile, and has taken the mark for the program's. What another thread has given the number since is not ours to change.
+            // The exec of another thread may have begun meanwhile, and has taken the mark for the
+            // program's. What another thread has given the number since is not ours to change.
             if marks {
                 self.apart_from_execs(|| {
                     if meaning() == before {

@@ -1,22 +1,26 @@
-//! The moments before a thread executes a program that must not be given anything of the array: from its
-//! last look at what that program would inherit until the kernel makes the call.
+//! The moments before a thread executes a program that must not be given anything of the array:
+//! from its last look at what that program would inherit until the kernel makes the call.
 //!
 //! Meanwhile the process' other threads change nothing of that:
 //!
-//! - A thread that makes another number mean a file of the array marks the number close-on-exec and waits
-//!   ([`crate::descriptors::Table::begin_exec`]). A thread that forks, or moves the process into a directory of
-//!   the array, waits before.
-//! - Numbers that the exec closes, and those that are handed over to the mount, are claimed until the exec: who uses, closes or duplicates one waits.
+//! - A thread that makes another number mean a file of the array marks the number close-on-exec and
+//!   waits ([`crate::descriptors::Table::begin_exec`]). A thread that forks, or moves the process
+//!   into a directory of the array, waits before.
+//! - Numbers that the exec closes, and those that are handed over to the mount, are claimed until
+//!   the exec: who uses, closes or duplicates one waits.
 //! - A thread that reads or sets whether an exec closes a number of ours waits
 //!   ([`crate::descriptors::Table::apart_from_execs`]).
-//! - No handler of the program runs in the thread that executes, since it would wait for what its own thread has claimed. A
-//!   signal that arrives ends the call before it is made ([`crate::signals`]); everything is put back, the
-//!   handler runs, and the exec begins anew ([`crate::exec`]).
+//! - No handler of the program runs in the thread that executes, since it would wait for what its
+//!   own thread has claimed. A signal that arrives ends the call before it is made
+//!   ([`crate::signals`]); everything is put back, the handler runs, and the exec begins anew
+//!   ([`crate::exec`]).
 //!
-//! If the kernel makes the call, the other threads end where they wait. If it refuses, everything is put back, and they go on.
+//! If the kernel makes the call, the other threads end where they wait. If it refuses, everything
+//! is put back, and they go on.
 //!
-//! What is left: a thread that the kernel has just given a descriptor of the array, and that has not entered it in the table, is not
-//! waited for. If it stands still there until the other thread's exec, the program inherits that descriptor.
+//! What is left: a thread that the kernel has just given a descriptor of the array, and that has
+//! not entered it in the table, is not waited for. If it stands still there until the other
+//! thread's exec, the program inherits that descriptor.
 
 use crate::calls::{OPEN, directory};
 use crate::process;
@@ -25,11 +29,13 @@ use core::sync::atomic::Ordering;
 
 const OPEN_NOW: usize = 1;
 const GIVEN_UP: usize = 2;
-/// How often an exec is begun anew. A program that gets signals more often than an exec takes is executed without being handed over to a mount.
+/// How often an exec is begun anew. A program that gets signals more often than an exec takes is
+/// executed without being handed over to a mount.
 const COUNT_MAX: usize = 8;
 
-/// Opens the window for the calling thread. False, and nothing is done, in a task whose descriptors are not the ones of the table, and
-/// in one that shares its memory with another process: that one would wait for good.
+/// Opens the window for the calling thread. False, and nothing is done, in a task whose descriptors
+/// are not the ones of the table, and in one that shares its memory with another process: that one
+/// would wait for good.
 pub(crate) fn open() -> bool {
     let opens = process::owns_tables() && process::has_memory() && !is_interrupted_too_often();
     if opens {
@@ -40,7 +46,8 @@ pub(crate) fn open() -> bool {
     opens
 }
 
-/// Closes the window, if the calling thread has opened it: there is no exec. Returns true if that is because a signal has arrived.
+/// Closes the window, if the calling thread has opened it: there is no exec. Returns true if that
+/// is because a signal has arrived.
 pub(crate) fn close() -> bool {
     let state = word(word::EXECUTING).swap(0, Ordering::Relaxed);
     if state != 0 {

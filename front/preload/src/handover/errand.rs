@@ -1,8 +1,8 @@
-//! The child process that asks a mount for descriptors. It allocates nothing and takes no lock: other
-//! threads of its parent may hold any. It has a descriptor table of its own, from which it closes at
-//! once what it does not need: if the mount never answers, the child hangs for as long, and must not
-//! keep pipes and sockets of the program open. It has the current directory in common with its parent if that
-//! is to be another one.
+//! The child process that asks a mount for descriptors. It allocates nothing and takes no lock:
+//! other threads of its parent may hold any. It has a descriptor table of its own, from which it
+//! closes at once what it does not need: if the mount never answers, the child hangs for as long,
+//! and must not keep pipes and sockets of the program open. It has the current directory in common
+//! with its parent if that is to be another one.
 
 use super::{Mount, WANTED_COUNT_MAX, Wanted, What};
 use crate::calls::directory::borrow;
@@ -46,9 +46,11 @@ pub(super) struct Errand<'a> {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Answer {
-    /// For each thing that is wanted [`NONE`], [`FOUND`], or one more than the index of the thing that has the same description.
+    /// For each thing that is wanted [`NONE`], [`FOUND`], or one more than the index of the thing
+    /// that has the same description.
     found: [u8; WANTED_COUNT_MAX],
-    /// The mount in which the program was found, and the length of the array's path that the mount shows.
+    /// The mount in which the program was found, and the length of the array's path that the mount
+    /// shows.
     mount: u16,
     prefix_bytes: u16,
 }
@@ -107,14 +109,16 @@ impl Reply {
     }
 }
 
-/// Has a child do the errand. Returns None if the child does not answer in time, or cannot be started.
+/// Has a child do the errand. Returns None if the child does not answer in time, or cannot be
+/// started.
 pub(super) fn run(errand: &Errand<'_>, deadline_ns: u64) -> Option<Reply> {
     let (own, other) = pair()?;
     let shares_directory = errand.wanted.iter().any(|wanted| wanted.what == What::Current);
     let flags = if shares_directory { CLONE_FS as usize } else { 0 };
     let mut child = 0;
     signals::undisturbed(|| {
-        // SAFETY: a copy of this process, which goes on here with memory of its own and sends no signal at its end.
+        // SAFETY: a copy of this process, which goes on here with memory of its own and sends no
+        // signal at its end.
         child = unsafe { syscall(nr::__NR_clone as usize, [flags, 0, 0, 0, 0, 0]) };
         if child == 0 {
             act(errand, other.as_raw_fd());
@@ -129,7 +133,8 @@ pub(super) fn run(errand: &Errand<'_>, deadline_ns: u64) -> Option<Reply> {
     reply
 }
 
-/// The time of the kernel's clock that nobody sets. rustix checks what the kernel says; one such check is enough.
+/// The time of the kernel's clock that nobody sets. rustix checks what the kernel says; one such
+/// check is enough.
 #[inline(never)]
 pub(super) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -190,7 +195,8 @@ fn receive(socket: &OwnedFd) -> Option<Reply> {
     (bytes == size_of::<Answer>()).then_some(Reply { answer, descriptors })
 }
 
-/// Waits for the end of the child, which it is helped to at the deadline. One that the mount does not let go of is left.
+/// Waits for the end of the child, which it is helped to at the deadline. One that the mount does
+/// not let go of is left.
 fn await_end(child: usize, deadline_ns: u64) {
     let mut rounds_left = 20;
     loop {
@@ -315,9 +321,11 @@ fn are_of_one(one: &Wanted, other: &Wanted) -> bool {
     one.anchor >= 0 && other.anchor >= 0 && have_one_description(one.anchor, other.anchor) == Some(true)
 }
 
-/// Whether two descriptors are of one open file description. None if the kernel does not say; a number that is closed is of none.
+/// Whether two descriptors are of one open file description. None if the kernel does not say; a
+/// number that is closed is of none.
 pub(super) fn have_one_description(one: RawFd, other: RawFd) -> Option<bool> {
-    // SAFETY: questions about this process. The thread's number stands for its descriptors, which may be others than its process'.
+    // SAFETY: questions about this process. The thread's number stands for its descriptors, which
+    // may be others than its process'.
     let compared = check(unsafe {
         let own = syscall(nr::__NR_gettid as usize, [0; 6]) as usize;
         syscall(nr::__NR_kcmp as usize, [own, own, KCMP_FILE, one as usize, other as usize, 0])
@@ -329,7 +337,8 @@ pub(super) fn have_one_description(one: RawFd, other: RawFd) -> Option<bool> {
     }
 }
 
-/// Opens something in a mount by its path, or, if that leads to something else by now, by the anchor itself.
+/// Opens something in a mount by its path, or, if that leads to something else by now, by the
+/// anchor itself.
 fn look(wanted: &Wanted, root: &OwnedFd, rest: &[u8]) -> Option<OwnedFd> {
     let mut buffer = [0; PATH_MAX];
     let by_path = joined(&mut buffer, &[b".", rest]).and_then(|path| look_at(wanted, root, path));

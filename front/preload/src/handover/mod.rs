@@ -2,19 +2,23 @@
 //! the places of the anchors that it inherits, a directory of the mount in the place of a current
 //! directory of the array, and the mount's file to execute.
 //!
-//! Which mounts there are the kernel's list tells (/proc/self/mountinfo), which is read only when such
-//! a program is executed and would be given something. A mount is believed if root or this user made
-//! it, and if the process that serves it says the array's UUID.
+//! Which mounts there are the kernel's list tells (/proc/self/mountinfo), which is read only when
+//! such a program is executed and would be given something. A mount is believed if root or this
+//! user made it, and if the process that serves it says the array's UUID.
 //!
 //! Every call on a mount waits for the process that serves it, and a process that waits so cannot
-//! even be killed. So none is made here: a child process makes them all ([`errand`]) and sends what it
-//! has opened. If it does not within [`LIMIT_NS`], it is left behind, and the array counts as not mounted.
+//! even be killed. So none is made here: a child process makes them all ([`errand`]) and sends what
+//! it has opened. If it does not within [`LIMIT_NS`], it is left behind, and the array counts as
+//! not mounted.
 //!
-//! The exec of a process with several threads closes no descriptor of the mount, but for those of guests. Such a close waits for the process that serves the mount, and
-//! the kernel lets nobody read /proc/PID/stat meanwhile. There all threads of that process may want to read whether the threads live whose locks they wait for.
+//! The exec of a process with several threads closes no descriptor of the mount, but for those of
+//! guests. Such a close waits for the process that serves the mount, and the kernel lets nobody
+//! read /proc/PID/stat meanwhile. There all threads of that process may want to read whether the
+//! threads live whose locks they wait for.
 //!
-//! The process' other threads go on while the child is at work ([`ask`]). What was had takes its place in the moments before the exec, in which they
-//! stand still ([`Asked::take`], [`crate::exec::window`]).
+//! The process' other threads go on while the child is at work ([`ask`]). What was had takes its
+//! place in the moments before the exec, in which they stand still ([`Asked::take`],
+//! [`crate::exec::window`]).
 
 mod errand;
 
@@ -35,7 +39,8 @@ use sys::rustix::fs::{SeekFrom, fstat, makedev, seek};
 use sys::rustix::process::geteuid;
 use sys::{AsRawFd, RawFd};
 
-/// At most so many descriptors are handed over at a time; the kernel sends at most 253 in one message.
+/// At most so many descriptors are handed over at a time; the kernel sends at most 253 in one
+/// message.
 const WANTED_COUNT_MAX: usize = 200;
 /// At most so many mounts are asked, the youngest first.
 const MOUNT_COUNT_MAX: usize = 8;
@@ -75,7 +80,8 @@ struct Wanted {
     what: What,
     /// The anchor, or a descriptor of the current directory; -1 for the program.
     anchor: RawFd,
-    /// By which descriptor the mount learns what it stands for. It is another one than the anchor for a directory whose member is lost.
+    /// By which descriptor the mount learns what it stands for. It is another one than the anchor
+    /// for a directory whose member is lost.
     shown: RawFd,
     /// The logical path.
     path: Vec<u8>,
@@ -99,7 +105,8 @@ pub(crate) struct Asked {
     wanted: Vec<Wanted>,
     /// What the table of open files says of the anchors. It says nothing of a guest's.
     described: Vec<(RawFd, Held)>,
-    /// A descriptor of the directory of the array in which the process was, and which no other process shares any more.
+    /// A descriptor of the directory of the array in which the process was, and which no other
+    /// process shares any more.
     before: Option<RawFd>,
     reply: Option<Reply>,
 }
@@ -121,11 +128,13 @@ impl HandedOver {
         self.replaced.is_empty() && self.surplus.is_empty() && self.directory.is_none() && self.program.is_none()
     }
 
-    /// Takes back what was handed over: the exec has failed. The caller still holds the claims. What a guest's handler of a signal has read or written by a number
-    /// meanwhile, the mount has moved the anchor's offset for.
+    /// Takes back what was handed over: the exec has failed. The caller still holds the claims.
+    /// What a guest's handler of a signal has read or written by a number meanwhile, the mount has
+    /// moved the anchor's offset for.
     pub(crate) fn take_back(&mut self) {
         for replaced in &self.replaced {
-            // A task that shares the table with a guest may have closed the number, or given it to something else.
+            // A task that shares the table with a guest may have closed the number, or given it to
+            // something else.
             if replaced.given.is_none_or(|given| errand::have_one_description(replaced.number, given) != Some(false)) {
                 replace(replaced.anchor, replaced.number);
             }
@@ -138,8 +147,9 @@ impl HandedOver {
     }
 }
 
-/// Asks the mounts, if there are any, for what takes the place of anchors, of the current directory if `is_inside`, and of the program, whose logical path is
-/// `program` if it is stored on the array. If the mount has the current directory, the process is there afterwards.
+/// Asks the mounts, if there are any, for what takes the place of anchors, of the current directory
+/// if `is_inside`, and of the program, whose logical path is `program` if it is stored on the
+/// array. If the mount has the current directory, the process is there afterwards.
 pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, changes_user: bool) -> Option<Asked> {
     // A filter might end the process at a call that it would not make otherwise.
     if rights::are_calls_restricted() {
@@ -150,7 +160,8 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
         return None;
     }
     let uuid = array::namespace().ok()?.files().array().uuid().0;
-    // What a number means in a table that is another's, too, that one keeps when this process has executed its program.
+    // What a number means in a table that is another's, too, that one keeps when this process has
+    // executed its program.
     let shares_table = process::shares_tables() || process::owns_tables() && !process::has_memory();
     let numbers: &[RawFd] = if shares_table { &[] } else { anchors };
     let (mut wanted, mut described) = (Vec::new(), Vec::new());
@@ -168,7 +179,8 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
     // From here on a task that shared the directory with this one does not move with it.
     let before = if is_inside { directory::set_aside(false).ok() } else { None };
     if before.is_some() {
-        // Whatever becomes of the exec, the directory of the other threads says nothing of this thread's from now on.
+        // Whatever becomes of the exec, the directory of the other threads says nothing of this
+        // thread's from now on.
         directory::note_apart();
     }
     wanted.extend(before.and_then(|before| {
@@ -180,16 +192,17 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
     let errand = Errand { mounts: &mounts, wanted: &wanted, uuid };
     let reply = if wanted.is_empty() { None } else { errand::run(&errand, errand::now_ns().wrapping_add(LIMIT_NS)) };
     if before.is_some() {
-        // The child may be there still, and may yet change the directory that it shares.
-        // SAFETY: unshare(2) with this flag changes only what the directory, root and umask of this task are shared with.
+        // The child may be there still, and may yet change the directory that it shares. SAFETY:
+        // unshare(2) with this flag changes only what the directory, root and umask of this task
+        // are shared with.
         unsafe { syscall(__NR_unshare as usize, [CLONE_FS as usize, 0, 0, 0, 0, 0]) };
     }
     Some(Asked { mounts, wanted, described, before, reply })
 }
 
 impl Asked {
-    /// Gives the next program what was had: takes out of `anchors` what it has now, and makes `is_inside` false if it starts in the mount. `claims` are those that
-    /// [`claims`] has made.
+    /// Gives the next program what was had: takes out of `anchors` what it has now, and makes
+    /// `is_inside` false if it starts in the mount. `claims` are those that [`claims`] has made.
     pub(crate) fn take(self, claims: &[Claim<Node>], anchors: &mut Vec<RawFd>, is_inside: &mut bool) -> HandedOver {
         let mut done = HandedOver::default();
         let mut is_moved = false;
@@ -204,7 +217,8 @@ impl Asked {
                     _ => {
                         let known = self.described.iter().find(|(number, _)| *number == wanted.anchor);
                         let means = |claim: &Claim<Node>, held: &Held| claim.descriptor() == wanted.anchor && claim.means(held);
-                        // Another thread may have closed the number meanwhile, or marked it close-on-exec.
+                        // Another thread may have closed the number meanwhile, or marked it
+                        // close-on-exec.
                         let is_left = anchors.contains(&wanted.anchor)
                             && known.is_none_or(|(_, held)| claims.iter().any(|claim| means(claim, held)));
                         if let Some(given) = reply.descriptor(index).filter(|_| is_left) {
@@ -217,7 +231,8 @@ impl Asked {
             for replaced in &mut done.replaced {
                 replaced.given = replaced.given.filter(|_| !is_claimed(replaced.number));
             }
-            // What the exec would close of the mount is closed before it: see the head of this file.
+            // What the exec would close of the mount is closed before it: see the head of this
+            // file.
             let (kept, closed): (Vec<_>, Vec<_>) = reply
                 .into_descriptors()
                 .into_iter()
@@ -239,12 +254,14 @@ impl Asked {
     }
 }
 
-/// Claims every number of `anchors`, whatever file of the array it means by now, and every number that means a file that may be handed over, whose kernel's offset then
-/// nobody moves. Until the exec no other thread uses or changes one of them. Of a guest's numbers there are no claims. The uses are to be dropped after the claims: the
-/// last use of a file ends the file, and who does that holds no claim.
+/// Claims every number of `anchors`, whatever file of the array it means by now, and every number
+/// that means a file that may be handed over, whose kernel's offset then nobody moves. Until the
+/// exec no other thread uses or changes one of them. Of a guest's numbers there are no claims. The
+/// uses are to be dropped after the claims: the last use of a file ends the file, and who does that
+/// holds no claim.
 ///
-/// Other descriptions of a file that is handed over are claimed for the sake of the process' own locks (F_SETLK), which end when one of its descriptors of the file
-/// is closed.
+/// Other descriptions of a file that is handed over are claimed for the sake of the process' own
+/// locks (F_SETLK), which end when one of its descriptors of the file is closed.
 pub(crate) fn claims(asked: Option<&Asked>, anchors: &[RawFd]) -> (Vec<Claim<Node>>, Vec<Held>) {
     let described = asked.filter(|asked| asked.reply.is_some()).map_or(&[][..], |asked| &asked.described);
     if described.is_empty() && anchors.is_empty() || !window::is_open() {
@@ -271,8 +288,8 @@ pub(crate) fn claims(asked: Option<&Asked>, anchors: &[RawFd]) -> (Vec<Claim<Nod
     (claims.into_iter().map(|(claim, _)| claim).collect(), numbers.into_iter().map(|(_, held, _)| held).collect())
 }
 
-/// What takes the place of an anchor. None for what the mount has no equal of (pipes, sockets, devices), or if nothing is known of it. `held` is what the table of
-/// open files says of it.
+/// What takes the place of an anchor. None for what the mount has no equal of (pipes, sockets,
+/// devices), or if nothing is known of it. `held` is what the table of open files says of it.
 fn wanted_of(anchor: RawFd, held: Option<&Held>) -> Option<Wanted> {
     let fd = directory::borrow(anchor);
     let flags = descriptor_flags(anchor, F_GETFL, 0);
@@ -290,8 +307,9 @@ fn wanted_of(anchor: RawFd, held: Option<&Held>) -> Option<Wanted> {
     Some(Wanted { what, anchor, shown: present.as_raw_fd(), path, flags: flags as usize })
 }
 
-/// Tells whether the process has locks on a file that are not handed over: the process' own locks end when the number means something else, and locks of F_OFD_SETLK cannot
-/// be used by way of the mount.
+/// Tells whether the process has locks on a file that are not handed over: the process' own locks
+/// end when the number means something else, and locks of F_OFD_SETLK cannot be used by way of the
+/// mount.
 fn has_locks(anchor: RawFd) -> bool {
     let about = proc_file::read(&heap::format!("/proc/thread-self/fdinfo/{anchor}"));
     let has = |kind: &[u8]| about.windows(kind.len()).any(|word| word == kind);
@@ -317,8 +335,10 @@ fn exchange(wanted: &Wanted, given: RawFd) -> Option<Replaced> {
         return None;
     }
     let kept = kept as RawFd;
-    // Another thread may have moved the offset since the child has looked. In a file that is open for one of reading and writing alone the mount goes on where the shared
-    // offset is by then, if the program begins where the child has looked; another one is read and written where the program says. SEEK_SET makes no request of the mount.
+    // Another thread may have moved the offset since the child has looked. In a file that is open
+    // for one of reading and writing alone the mount goes on where the shared offset is by then, if
+    // the program begins where the child has looked; another one is read and written where the
+    // program says. SEEK_SET makes no request of the mount.
     if wanted.what == What::File
         && wanted.flags as u32 & O_ACCMODE == O_RDWR
         && let Ok(position) = seek(directory::borrow(anchor), SeekFrom::Current(0))
@@ -334,11 +354,13 @@ fn exchange(wanted: &Wanted, given: RawFd) -> Option<Replaced> {
 
 /// Makes the number `to` mean what `from` does.
 fn replace(from: RawFd, to: RawFd) -> bool {
-    // SAFETY: gives a number of this process, which means an anchor or what takes its place, another meaning.
+    // SAFETY: gives a number of this process, which means an anchor or what takes its place,
+    // another meaning.
     check(unsafe { syscall(__NR_dup3 as usize, [from as usize, to as usize, 0, 0, 0, 0]) }).is_ok()
 }
 
-/// Where arrays are mounted that may be this process' one: the youngest mount first. `for_others`: those that other users may use, too.
+/// Where arrays are mounted that may be this process' one: the youngest mount first. `for_others`:
+/// those that other users may use, too.
 fn mounts(for_others: bool) -> Vec<Mount> {
     let list = proc_file::read("/proc/self/mountinfo");
     let name = own::environment().get(b"CXLRAID_NAME").unwrap_or_default();
@@ -350,8 +372,8 @@ fn mounts(for_others: bool) -> Vec<Mount> {
     found
 }
 
-/// The directory that a line of the list tells of (proc_pid_mountinfo(5)), if an array is mounted there by root or by `user`, and has the name, if
-/// that is not empty.
+/// The directory that a line of the list tells of (proc_pid_mountinfo(5)), if an array is mounted
+/// there by root or by `user`, and has the name, if that is not empty.
 fn mount_of(line: &[u8], name: &[u8], user: u32) -> Option<Mount> {
     let mut words = line.split(|&byte| byte == b' ');
     let (device, root) = (words.nth(2)?, words.next()?);

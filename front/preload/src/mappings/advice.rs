@@ -15,9 +15,9 @@ use sys::place::PART;
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
 
-/// `madvise`. Advice on a range that begins below the library's part of the address space and reaches into it leaves that
-/// part out: if a child did not have the library's memory (MADV_WIPEONFORK), or its pages were dropped (MADV_DONTNEED), the
-/// program would end.
+/// `madvise`. Advice on a range that begins below the library's part of the address space and
+/// reaches into it leaves that part out: if a child did not have the library's memory
+/// (MADV_WIPEONFORK), or its pages were dropped (MADV_DONTNEED), the program would end.
 pub(crate) fn madvise(call: &mut Call) -> Verdict {
     let [start, bytes, ..] = call.args;
     match pages(start, bytes) {
@@ -26,7 +26,8 @@ pub(crate) fn madvise(call: &mut Call) -> Verdict {
     }
 }
 
-/// Advises what lies below and above the library's part of the address space, as if nothing were mapped there.
+/// Advises what lies below and above the library's part of the address space, as if nothing were
+/// mapped there.
 fn around_ours(call: &mut Call, start: usize, end: usize) -> Verdict {
     const NOT_MAPPED: isize = -(OsError::NOMEM.raw_os_error() as isize);
     let kept = call.args;
@@ -56,7 +57,8 @@ fn advise(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     match call.args[2] as u32 {
-        // Dropped pages of a shared mapping come back as they were, but what is known of stores to them would be lost.
+        // Dropped pages of a shared mapping come back as they were, but what is known of stores to
+        // them would be lost.
         advice @ (MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE) => {
             Verdict::Done(table.walk(call, start, end, |table, index, from, to| {
                 let is_refused = match advice {
@@ -76,7 +78,8 @@ fn advise(call: &mut Call) -> Verdict {
             if is_locked(from, to) {
                 return Err(OsError::INVAL);
             }
-            // As in Linux since 6.8, it does not matter whether the pages may be stored to at the moment.
+            // As in Linux since 6.8, it does not matter whether the pages may be stored to at the
+            // moment.
             if !mapping.may_write {
                 return Err(OsError::ACCESS);
             }
@@ -89,7 +92,8 @@ fn advise(call: &mut Call) -> Verdict {
             table.list[range].iter_mut().for_each(|mapping| mapping.dont_fork = advice == MADV_DONTFORK);
             Verdict::Done(call.kernel())
         }
-        // Where stores are noticed by page protection, the kernel would find no right to store. The table's lock keeps the right there until the kernel has used it.
+        // Where stores are noticed by page protection, the kernel would find no right to store. The
+        // table's lock keeps the right there until the kernel has used it.
         MADV_POPULATE_WRITE if table.let_store(start, end) => Verdict::Done(call.kernel()),
         _ => Verdict::Pass,
     }
@@ -101,8 +105,8 @@ pub(crate) const fn is_served(advice: u32) -> bool {
         || matches!(advice, MADV_NOHUGEPAGE | MADV_REMOVE | MADV_DONTFORK | MADV_DOFORK | MADV_POPULATE_WRITE)
 }
 
-/// `process_madvise`: since Linux 6.13 a process may give any advice to itself. Advice that concerns mappings of the array is
-/// served range by range, as by madvise.
+/// `process_madvise`: since Linux 6.13 a process may give any advice to itself. Advice that
+/// concerns mappings of the array is served range by range, as by madvise.
 pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
     let kept = (call.number, call.args);
     let [pidfd, _, _, advice, flags, _] = call.args;
@@ -124,7 +128,8 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
         return Verdict::Done(judged);
     }
     let (mut advised, mut result) = (0, 0);
-    // Of ranges without bytes the kernel looks at the first one alone, and only if others have some.
+    // Of ranges without bytes the kernel looks at the first one alone, and only if others have
+    // some.
     if ranges.iter().all(|range| range.bytes == 0) {
         return Verdict::Done(0);
     }
@@ -145,7 +150,8 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
 }
 
 impl Mappings {
-    /// Gives the right to store to what of the range is to be stored to and does not have it, where stores are noticed by page protection. Whether any mapping of that kind is there.
+    /// Gives the right to store to what of the range is to be stored to and does not have it, where
+    /// stores are noticed by page protection. Whether any mapping of that kind is there.
     fn let_store(&mut self, start: usize, end: usize) -> bool {
         let mut is_any = false;
         for index in self.touching(start, end) {
@@ -163,7 +169,8 @@ impl Mappings {
         is_any
     }
 
-    /// Sets the unit in which stores to the range are followed, as MADV_HUGEPAGE and MADV_NOHUGEPAGE wish it.
+    /// Sets the unit in which stores to the range are followed, as MADV_HUGEPAGE and
+    /// MADV_NOHUGEPAGE wish it.
     fn advise_unit(&mut self, start: usize, end: usize, wants_huge: bool) -> Result<(), OsError> {
         self.split(start);
         self.split(end);

@@ -98,7 +98,8 @@ pub(crate) fn make_way(wish: &Wish, bytes: usize, make: impl FnOnce() -> Result<
     table().replace(wish.address, wish.address.saturating_add(bytes), make)
 }
 
-/// `mprotect`: one mapping after the other, as the kernel does, until one is refused or nothing is mapped.
+/// `mprotect`: one mapping after the other, as the kernel does, until one is refused or nothing is
+/// mapped.
 pub(crate) fn mprotect(call: &mut Call) -> Verdict {
     // Anything else the kernel refuses for a mapping of a file.
     const KNOWN: usize = (PROT_READ | PROT_WRITE | PROT_EXEC | PROT_SEM) as usize;
@@ -132,14 +133,16 @@ pub(crate) fn mprotect(call: &mut Call) -> Verdict {
     Verdict::Done(0)
 }
 
-/// What the kernel says of the protection key of pkey_mprotect(2) before it looks at any mapping: it is asked with an address at which nothing can be mapped.
+/// What the kernel says of the protection key of pkey_mprotect(2) before it looks at any mapping:
+/// it is asked with an address at which nothing can be mapped.
 fn refusal_of_key(call: &Call) -> Option<Verdict> {
     // SAFETY: nothing is mapped there, so nothing is protected.
     let result = unsafe { syscall(call.number, [NOWHERE, PAGE, call.args[2], call.args[3], 0, 0]) };
     (result != -(OsError::NOMEM.raw_os_error() as isize)).then_some(Verdict::Done(result))
 }
 
-/// The program's call on a range of addresses (arguments 0 and 1) on a part of that range, with `third` as argument 2.
+/// The program's call on a range of addresses (arguments 0 and 1) on a part of that range, with
+/// `third` as argument 2.
 fn call_on(call: &Call, start: usize, stop: usize, third: usize) -> isize {
     // SAFETY: the program's call on the program's own memory, with no more rights than it asks for.
     unsafe { syscall(call.number, [start, stop - start, third, call.args[3], 0, 0]) }
@@ -167,7 +170,8 @@ fn make_writable(table: &mut super::Mappings, mapping: &mut Mapping) -> Result<(
     Ok(())
 }
 
-/// `remap_file_pages`: pages of a mapping show others of its file. As in the kernel since Linux 4.0, it is a mapping over the old one.
+/// `remap_file_pages`: pages of a mapping show others of its file. As in the kernel since Linux
+/// 4.0, it is a mapping over the old one.
 pub(crate) fn remap_pages(call: &mut Call) -> Verdict {
     if !any() {
         return Verdict::Pass;
@@ -181,7 +185,8 @@ pub(crate) fn remap_pages(call: &mut Call) -> Verdict {
     }
     // What begins elsewhere is not one mapping of one file.
     let Some(index) = table.at(start) else { return Verdict::Pass };
-    // Of a descriptor that cannot be written to the kernel makes no shared mapping, whatever mmap(2) was asked for.
+    // Of a descriptor that cannot be written to the kernel makes no shared mapping, whatever
+    // mmap(2) was asked for.
     let is_shared = table.list[index].may_write;
     if protection != 0 || page.checked_add(bytes / PAGE).is_none() || !is_shared || !table.is_one_mapping(index, end) {
         return Verdict::error(OsError::INVAL);
@@ -205,7 +210,8 @@ pub(crate) fn msync(call: &mut Call) -> Verdict {
     if flags & !(MS_SYNC | MS_ASYNC | MS_INVALIDATE) != 0 || flags & MS_SYNC != 0 && flags & MS_ASYNC != 0 {
         return Verdict::error(OsError::INVAL);
     }
-    // A file may have several mappings in the range, and is to be durable when all of them are followed.
+    // A file may have several mappings in the range, and is to be durable when all of them are
+    // followed.
     let mut files: Vec<FileRef> = Vec::new();
     let result = table.walk(call, start, end, |table, index, from, to| {
         if flags & MS_INVALIDATE != 0 && is_locked(from, to) {
@@ -230,7 +236,8 @@ pub(crate) fn msync(call: &mut Call) -> Verdict {
     }
 }
 
-/// Whether the kernel keeps pages of a range in memory because the program has asked for it (mlock(2)).
+/// Whether the kernel keeps pages of a range in memory because the program has asked for it
+/// (mlock(2)).
 pub(super) fn is_locked(start: usize, end: usize) -> bool {
     // SAFETY: of shared mappings this says EBUSY if they are locked, and does nothing.
     let result = unsafe { syscall(__NR_msync as usize, [start, end - start, MS_ASYNC | MS_INVALIDATE, 0, 0, 0]) };
@@ -306,7 +313,8 @@ pub(super) fn mremap(call: &mut Call) -> Verdict {
     Verdict::from_result(table.remap(index, &wish))
 }
 
-/// What the kernel says of the arguments of mremap(2) but for the address: it is asked with one at which nothing can be mapped.
+/// What the kernel says of the arguments of mremap(2) but for the address: it is asked with one at
+/// which nothing can be mapped.
 pub(super) fn refusal_of_remap(call: &Call) -> Option<Verdict> {
     let [_, rest @ ..] = call.args;
     let mut args = [NOWHERE; 6];
@@ -334,8 +342,10 @@ impl super::Mappings {
         self.touching(at, end).next().map_or(end, |index| self.list[index].start)
     }
 
-    /// Goes over a range of addresses (arguments 0 and 1 of the call) as the kernel does for msync(2) and madvise(2): `own` is done to the parts of mappings of ours, the call is made for what
-    /// lies between. An error ends it; where nothing is mapped it goes on, and says so in the end.
+    /// Goes over a range of addresses (arguments 0 and 1 of the call) as the kernel does for
+    /// msync(2) and madvise(2): `own` is done to the parts of mappings of ours, the call is made
+    /// for what lies between. An error ends it; where nothing is mapped it goes on, and says so in
+    /// the end.
     pub(super) fn walk(
         &mut self,
         call: &Call,
@@ -365,7 +375,8 @@ impl super::Mappings {
         answer
     }
 
-    /// Gives one mapping's part of a range the protection that mprotect(2) was asked for. What the kernel said, or 0.
+    /// Gives one mapping's part of a range the protection that mprotect(2) was asked for. What the
+    /// kernel said, or 0.
     fn protect_own(&mut self, call: &Call, start: usize, end: usize) -> isize {
         let protection = call.args[2];
         let writes = protection & PROT_WRITE as usize != 0;
@@ -394,7 +405,9 @@ impl super::Mappings {
         if result < 0 {
             mapping.protection = before;
         }
-        // Behind the end there is nothing to store to, and nothing to follow. The kernel says so (SIGBUS) where it finds the right to store, and otherwise that the right is not there (SIGSEGV).
+        // Behind the end there is nothing to store to, and nothing to follow. The kernel says so
+        // (SIGBUS) where it finds the right to store, and otherwise that the right is not there
+        // (SIGSEGV).
         let behind = mapping.composed.clamp(start, end);
         if result == 0 && allowed != protection && behind < end {
             let _ = call_on(call, behind, end, protection);
@@ -404,7 +417,8 @@ impl super::Mappings {
         result
     }
 
-    /// Whether what is mapped from `index` on to `end` is one mapping for the kernel, but for where in the file it lies: of one file, with equal rights, without a gap.
+    /// Whether what is mapped from `index` on to `end` is one mapping for the kernel, but for where
+    /// in the file it lies: of one file, with equal rights, without a gap.
     fn is_one_mapping(&self, index: usize, end: usize) -> bool {
         let first = &self.list[index];
         let continues = |pair: &[Mapping]| {
@@ -418,7 +432,8 @@ impl super::Mappings {
         parts.last().is_some_and(|last| end <= last.end) && parts.windows(2).all(continues)
     }
 
-    /// Where the mapping ends that the kernel makes of `index` and those behind it: they continue each other, in addresses and in the file, with equal rights.
+    /// Where the mapping ends that the kernel makes of `index` and those behind it: they continue
+    /// each other, in addresses and in the file, with equal rights.
     fn end_of_one_mapping(&self, index: usize) -> usize {
         let continues = |pair: &&[Mapping]| {
             let (one, two) = (&pair[0], &pair[1]);
@@ -439,7 +454,8 @@ impl super::Mappings {
     fn remap(&mut self, index: usize, wish: &Remap) -> Result<usize, OsError> {
         let Remap { address, old_bytes, new_bytes, .. } = *wish;
         let old_end = address.checked_add(old_bytes).ok_or(OsError::INVAL)?;
-        // As for the kernel: what stays or is moved of the old range lies within one mapping, but where only its end is given back.
+        // As for the kernel: what stays or is moved of the old range lies within one mapping, but
+        // where only its end is given back.
         let is_shortened = !wish.keep && (new_bytes < old_bytes || new_bytes == old_bytes && wish.target.is_none());
         let stays = if is_shortened { new_bytes } else { old_bytes };
         if (!is_shortened || wish.target.is_some()) && address.saturating_add(stays) > self.end_of_one_mapping(index) {
@@ -493,7 +509,8 @@ impl super::Mappings {
         Ok(())
     }
 
-    /// Makes one mapping of `index` and the next, which continues it, if the first is composed to its end.
+    /// Makes one mapping of `index` and the next, which continues it, if the first is composed to
+    /// its end.
     fn join(&mut self, index: usize) {
         let (one, two) = (&self.list[index], &self.list[index + 1]);
         let alike = one.followed == two.followed
@@ -523,7 +540,8 @@ impl super::Mappings {
         self.establish(shown)
     }
 
-    /// Composes the mapping that holds the wish's address anew at another place, and gives up the old one.
+    /// Composes the mapping that holds the wish's address anew at another place, and gives up the
+    /// old one.
     fn transfer(&mut self, wish: &Remap) -> Result<usize, OsError> {
         let Remap { address, old_bytes, new_bytes, .. } = *wish;
         let old_end = address + old_bytes;
@@ -537,7 +555,8 @@ impl super::Mappings {
             }
             None => reserve(wish.hint, new_bytes, 0)?,
         };
-        // Another part of the table may have gone; a copy (old length 0) over its own beginning has nothing left to be made of.
+        // Another part of the table may have gone; a copy (old length 0) over its own beginning has
+        // nothing left to be made of.
         let made = self.at(address).ok_or(OsError::FAULT).and_then(|index| {
             let old = &self.list[index];
             let moved = Mapping { start, end: start + new_bytes, composed: start, ..old.again(old.offset_at(address)) };

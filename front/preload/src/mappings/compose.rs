@@ -21,7 +21,8 @@ use sys::{AsRawFd, IntoRawFd, OsError, RawFd};
 
 /// More pieces than this are not composed: the kernel allows a process 65,530 mappings in all.
 const PIECE_COUNT_MAX: u64 = 48 << 10;
-/// How long all processes have to leave the members for a shared copy, and how often it is asked meanwhile who of them has died.
+/// How long all processes have to leave the members for a shared copy, and how often it is asked
+/// meanwhile who of them has died.
 const SHARE_STEPS: u32 = 5000;
 const SHARE_STEP_NS: u64 = 1_000_000;
 const SHARE_STEPS_PER_INQUIRY: u32 = 100;
@@ -111,7 +112,8 @@ pub(super) fn reserve(address: usize, bytes: usize, place: usize) -> Result<usiz
     kernel_map(address, bytes, 0, flags, usize::MAX, 0)
 }
 
-/// Reserves addresses such that file offsets that are multiples of a huge page lie at addresses that are.
+/// Reserves addresses such that file offsets that are multiples of a huge page lie at addresses
+/// that are.
 fn reserve_for_huge(bytes: usize, offset: u64) -> Result<usize, OsError> {
     let Some(wide) = bytes.checked_add(HUGE_PAGE_BYTES) else { return Err(OsError::NOMEM) };
     let reserved = reserve(0, wide, 0)?;
@@ -125,7 +127,8 @@ fn reserve_for_huge(bytes: usize, offset: u64) -> Result<usize, OsError> {
     Ok(start)
 }
 
-/// A mapping made by the kernel, where the program asked for one or inside a range that is reserved for it. The descriptor of an anonymous mapping is `usize::MAX`.
+/// A mapping made by the kernel, where the program asked for one or inside a range that is reserved
+/// for it. The descriptor of an anonymous mapping is `usize::MAX`.
 pub(crate) fn kernel_map(
     address: usize,
     bytes: usize,
@@ -147,8 +150,9 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// What lies behind the end is locked as the mapping is, but for the pages, of which there are none: msync(2) and madvise(2) ask only
-    /// whether the addresses are locked. What the limit for locked memory (RLIMIT_MEMLOCK) does not permit is left.
+    /// What lies behind the end is locked as the mapping is, but for the pages, of which there are
+    /// none: msync(2) and madvise(2) ask only whether the addresses are locked. What the limit for
+    /// locked memory (RLIMIT_MEMLOCK) does not permit is left.
     fn lock_rest(&self) {
         if self.is_made_locked() && self.composed < self.end {
             let (start, bytes) = (self.composed, self.end - self.composed);
@@ -170,7 +174,8 @@ impl Mapping {
     }
 }
 
-/// Whether a file of so many bytes is small enough for its writable mappings to show a shared copy: `CXLRAID_MAP_COPY_BYTES`, 1 MiB if that is not set.
+/// Whether a file of so many bytes is small enough for its writable mappings to show a shared copy:
+/// `CXLRAID_MAP_COPY_BYTES`, 1 MiB if that is not set.
 fn is_small(bytes: u64) -> bool {
     const BYTES_MAX: u64 = 1 << 20;
     let number = |text: &[u8]| core::str::from_utf8(text).ok()?.trim().parse().ok();
@@ -178,8 +183,10 @@ fn is_small(bytes: u64) -> bool {
 }
 
 impl Mappings {
-    /// Whether a new mapping shows a shared copy of the file: if there is one, if the members cannot be shown, or if the file is small and may be stored to. What programs tell each other through
-    /// small files (the index of SQLite's WAL mode, mutexes) is then not lost with a member whose memory fails; and a copy of so little costs nothing.
+    /// Whether a new mapping shows a shared copy of the file: if there is one, if the members
+    /// cannot be shown, or if the file is small and may be stored to. What programs tell each other
+    /// through small files (the index of SQLite's WAL mode, mutexes) is then not lost with a member
+    /// whose memory fails; and a copy of so little costs nothing.
     fn shows_copy(&mut self, file: &FileRef, wish: &Wish) -> bool {
         let bytes = wish.bytes.next_multiple_of(PAGE);
         if file.is_copied() || !self.can_compose(file, wish.offset, bytes) {
@@ -224,7 +231,8 @@ impl Mappings {
                 self.share(&mapping.file)?;
             }
             if !mapping.is_writable() {
-                // Also what is only loaded is to come from another member when one goes out, and from a shared copy when there is one.
+                // Also what is only loaded is to come from another member when one goes out, and
+                // from a shared copy when there is one.
                 super::helper::start();
                 return Ok(());
             }
@@ -236,7 +244,8 @@ impl Mappings {
         }
     }
 
-    /// Makes the file's shared copy. Mappings that show the members leave them first, those of other processes too.
+    /// Makes the file's shared copy. Mappings that show the members leave them first, those of
+    /// other processes too.
     ///
     /// # Errors
     /// `NODEV` if one does not.
@@ -286,8 +295,9 @@ impl Mappings {
         Ok(&self.files[index])
     }
 
-    /// From now on what is stored through the mapping is followed. It cannot be stored to yet. If stores land on another copy
-    /// than the one it shows, it shows nothing until [`Self::follow_size`].
+    /// From now on what is stored through the mapping is followed. It cannot be stored to yet. If
+    /// stores land on another copy than the one it shows, it shows nothing until
+    /// [`Self::follow_size`].
     ///
     /// # Errors
     /// `AGAIN` if there is a shared copy now, and the mapping does not show it.
@@ -296,8 +306,9 @@ impl Mappings {
             return Ok(());
         }
         let (start, end) = (mapping.offset, mapping.end_offset());
-        // The kernel marks pages that are not there yet as protected, and where no page cache is the fault of a store does not get rid of the mark
-        // (insert_pfn, Linux 6.12): it would fault for ever.
+        // The kernel marks pages that are not there yet as protected, and where no page cache is
+        // the fault of a store does not get rid of the mark (insert_pfn, Linux 6.12): it would
+        // fault for ever.
         let tracked = self.track() && (mapping.copied || !mapping.file.is_direct());
         if !mapping.copied && mapping.file.stores_into_copy() {
             self.hold(&mapping.file)?;
@@ -309,8 +320,8 @@ impl Mappings {
             mapped.gather();
         } else {
             mapped.store_directly()?;
-            // A member that has come back since the mapping was composed is the one on which stores land: from now on no
-            // other comes back.
+            // A member that has come back since the mapping was composed is the one on which stores
+            // land: from now on no other comes back.
             let source = mapping.file.mapping_source();
             if mapping.source != source {
                 show_nothing(mapping, mapping.start, mapping.composed)?;
@@ -331,8 +342,9 @@ impl Mappings {
         Ok(())
     }
 
-    /// A mapping of members that cannot be shown any more, or of a file that has a shared copy now, shows the copy from now on. False if that must wait:
-    /// another process still stores to the members.
+    /// A mapping of members that cannot be shown any more, or of a file that has a shared copy now,
+    /// shows the copy from now on. False if that must wait: another process still stores to the
+    /// members.
     fn leave_members(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
         if mapping.stored && !mapping.sealed {
             // First, so that no granule gets the right back for the lock that it holds.
@@ -375,8 +387,9 @@ impl Mappings {
         if mapping.stored { self.begin_following(mapping) } else { Ok(()) }
     }
 
-    /// A member is about to go out ([`array::Runtime::leaving`]): until it is, and no process' mappings show it any more, nothing is stored to the members through this mapping. What
-    /// was stored is followed.
+    /// A member is about to go out ([`array::Runtime::leaving`]): until it is, and no process'
+    /// mappings show it any more, nothing is stored to the members through this mapping. What was
+    /// stored is followed.
     pub(super) fn withhold(&mut self, mapping: &mut Mapping) {
         if mapping.stored && !mapping.copied && !mapping.sealed {
             // First, so that no granule gets the right back for the lock that it holds.
@@ -385,7 +398,8 @@ impl Mappings {
         }
     }
 
-    /// The file was cut: what was stored behind its new end before this process heard of it is not to show when it grows again.
+    /// The file was cut: what was stored behind its new end before this process heard of it is not
+    /// to show when it grows again.
     fn forget_cut(&mut self, mapping: &Mapping, start: usize, end: usize) {
         if !mapping.stored || mapping.copied {
             return;
@@ -431,7 +445,8 @@ impl Mappings {
         self.tracker.is_some()
     }
 
-    /// Gets space for stores to a range of the file that is about to be shown or to become writable, or sees to it that stores ask for it.
+    /// Gets space for stores to a range of the file that is about to be shown or to become
+    /// writable, or sees to it that stores ask for it.
     pub(super) fn get_space(&mut self, mapping: &mut Mapping, start: u64, end: u64) {
         if mapping.rights.is_some() || !mapping.file.has_holes() {
             return;
@@ -441,8 +456,9 @@ impl Mappings {
         }
     }
 
-    /// Takes the right to store back from all granules, also from what is lent or holds a lock, and follows them. All of the
-    /// mapping is protected before the first granule is followed: a call that a granule is lent to may store to it until then.
+    /// Takes the right to store back from all granules, also from what is lent or holds a lock, and
+    /// follows them. All of the mapping is protected before the first granule is followed: a call
+    /// that a granule is lent to may store to it until then.
     ///
     /// # Errors
     /// As for [`Mapping::take_back_all`]. What cannot be followed is owed.
@@ -476,7 +492,8 @@ impl Mappings {
         if opens {
             self.hold(&mapping.file)?.mapped.store_directly()?;
         }
-        // The source is asked for when no member can come back any more under stores through this mapping.
+        // The source is asked for when no member can come back any more under stores through this
+        // mapping.
         let source = mapping.file.mapping_source();
         let is_elsewhere = !mapping.copied && mapping.source != source;
         if opens {
@@ -487,7 +504,8 @@ impl Mappings {
             }
         }
         if is_elsewhere {
-            // A copy went out: another is shown. What was stored to one that failed at once, its loss not being announced, and was not followed, is lost with it.
+            // A copy went out: another is shown. What was stored to one that failed at once, its
+            // loss not being announced, and was not followed, is lost with it.
             self.keep_out(mapping, mapping.start, mapping.end);
             show_nothing(mapping, mapping.start, mapping.end)?;
             (mapping.composed, mapping.source) = (mapping.start, source);
@@ -534,9 +552,11 @@ fn rest(ns: u64) {
     unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Makes addresses of the mapping show the pieces of the file, closed to stores if those are to be watched ([`Mapping::open_stores`]); false if a piece cannot be reached any more.
+/// Makes addresses of the mapping show the pieces of the file, closed to stores if those are to be
+/// watched ([`Mapping::open_stores`]); false if a piece cannot be reached any more.
 pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result<bool, OsError> {
-    // Whatever the descriptor allows: mprotect comes to us. Opened anew and closed, the backing file would lose the program's locks on it (fcntl(2)).
+    // Whatever the descriptor allows: mprotect comes to us. Opened anew and closed, the backing
+    // file would lose the program's locks on it (fcntl(2)).
     let mut at = start;
     let mut is_lost = false;
     let shown = mapping.file.for_each_piece(mapping.copied, mapping.offset_at(start), bytes as u64, |piece| {

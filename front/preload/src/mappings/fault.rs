@@ -41,7 +41,8 @@ pub(crate) fn resolve(access: Access) -> bool {
     if !any() && !private::any() {
         return false;
     }
-    // With the lock held no handler of the program may run; the return from this one restores the mask.
+    // With the lock held no handler of the program may run; the return from this one restores the
+    // mask.
     let before = set_mask(ALL_BUT_FAULTS);
     let outcome = outcome(access);
     if outcome != Outcome::Again {
@@ -59,8 +60,8 @@ fn rest() {
     unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// What a fault needs that is looked into with the table's lock held, on the stack that goes with the lock: the program's own may be one for signals, of a
-/// few KiB.
+/// What a fault needs that is looked into with the table's lock held, on the stack that goes with
+/// the lock: the program's own may be one for signals, of a few KiB.
 struct Inquiry {
     table: *mut Mappings,
     access: Access,
@@ -90,7 +91,8 @@ fn outcome(access: Access) -> Outcome {
 extern "C" fn inquire(inquiry: usize) {
     // SAFETY: `outcome` gave its own, and waits.
     let inquiry = unsafe { &mut *(inquiry as *mut Inquiry) };
-    // A fault of our own in here must not begin at the top of the stack for signals: the program's is still on it.
+    // A fault of our own in here must not begin at the top of the stack for signals: the program's
+    // is still on it.
     let (disabled, mut before) = ([0, SS_DISABLE, 0], [0usize; 3]);
     // SAFETY: three words each; no code of the program runs before the stack is given back.
     unsafe { syscall(__NR_sigaltstack as usize, [&raw const disabled as usize, &raw mut before as usize, 0, 0, 0, 0]) };
@@ -147,18 +149,20 @@ fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Ou
     }
 }
 
-/// Whether the access would not fault now. Of a mapping that can be stored to a store is tried, which leaves the byte as it is: that loads are possible
-/// says nothing of a store.
+/// Whether the access would not fault now. Of a mapping that can be stored to a store is tried,
+/// which leaves the byte as it is: that loads are possible says nothing of a store.
 fn is_possible(mapping: &Mapping, access: Access) -> bool {
     let (address, stores) = (access.address, mapping.is_writable());
-    // What may only be loaded was stored to, or what may be both was to be executed: a fault however often it is tried.
+    // What may only be loaded was stored to, or what may be both was to be executed: a fault
+    // however often it is tried.
     let own = access.forbidden && !stores || access.instruction == address;
     if own || address >= mapping.composed {
         return false;
     }
     let byte = address as *const AtomicU8;
     let attempt = || {
-        // SAFETY: a byte of a mapping of ours, whose loss the guard reports; the program's own accesses to it are not ordered with this one.
+        // SAFETY: a byte of a mapping of ours, whose loss the guard reports; the program's own
+        // accesses to it are not ordered with this one.
         let present = unsafe { (*byte).load(Ordering::Relaxed) };
         if stores {
             // The processor asks for the right to store even if the byte has become another one.
@@ -170,20 +174,22 @@ fn is_possible(mapping: &Mapping, access: Access) -> bool {
     unsafe { guard(attempt) }.is_ok()
 }
 
-/// Before a served call: where guarded accesses of this thread have met faults is no matter of this call.
+/// Before a served call: where guarded accesses of this thread have met faults is no matter of this
+/// call.
 #[inline]
 pub(crate) fn forget() {
     sys::thread::block().fault_address.store(0, Ordering::Relaxed);
 }
 
-/// Where a guarded access of this thread has met a fault last since [`forget`]. None if the kernel alone has met one, or if the
-/// address is none that a program can have.
+/// Where a guarded access of this thread has met a fault last since [`forget`]. None if the kernel
+/// alone has met one, or if the address is none that a program can have.
 pub(crate) fn last() -> Option<usize> {
     Some(sys::thread::block().fault_address.load(Ordering::Relaxed)).filter(|&address| address != 0)
 }
 
-/// A served call met a fault at `address`. Brings all mappings up to date, waits while stores to the one at `address` are kept
-/// out, and says whether the access may be possible now. Another thread may have been faster.
+/// A served call met a fault at `address`. Brings all mappings up to date, waits while stores to
+/// the one at `address` are kept out, and says whether the access may be possible now. Another
+/// thread may have been faster.
 pub(crate) fn is_there_now(address: usize) -> bool {
     if !any() {
         return false;
@@ -222,8 +228,9 @@ pub(crate) fn let_through(address: usize, bytes: usize) -> bool {
 /// The state of members that every mapping was last brought up to date with.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-/// After a call: if it found a member failing, stores through mappings that may not land there any more are kept out before the program goes on, and
-/// mappings of other processes do not show it any more.
+/// After a call: if it found a member failing, stores through mappings that may not land there any
+/// more are kept out before the program goes on, and mappings of other processes do not show it any
+/// more.
 #[inline]
 pub(crate) fn notice_members() {
     if any() | array::runtime::others_are_to_hear() {
@@ -231,7 +238,8 @@ pub(crate) fn notice_members() {
     }
 }
 
-/// Whether the process ends: the table's lock is held for good, also by the thread whose call ends it.
+/// Whether the process ends: the table's lock is held for good, also by the thread whose call ends
+/// it.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
 /// The process ends.

@@ -73,7 +73,8 @@ impl Mappings {
         self.list.insert(index, mapping);
     }
 
-    /// As [`Self::follow`], unless nothing can have been stored to the mapping since it was last followed.
+    /// As [`Self::follow`], unless nothing can have been stored to the mapping since it was last
+    /// followed.
     pub(super) fn follow_stored(&mut self, mapping: &mut Mapping, start: usize, end: usize) -> Result<(), OsError> {
         if mapping.is_quiet() {
             return self.follow_owed(mapping.file.attribute());
@@ -138,7 +139,8 @@ impl Mappings {
         self.follow_all_owed(usize::MAX, |file| file == attribute)
     }
 
-    /// As [`Self::follow_all_owed`]. Files without a mapping that were kept for it are forgotten when they are followed.
+    /// As [`Self::follow_all_owed`]. Files without a mapping that were kept for it are forgotten
+    /// when they are followed.
     pub(super) fn follow_kept(&mut self, failures_max: usize, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
         let result = self.follow_all_owed(failures_max, wanted);
         if COUNT.load(Ordering::Acquire) != self.list.len() {
@@ -147,8 +149,9 @@ impl Mappings {
         result
     }
 
-    /// Follows what could not be followed before of the files for which `wanted` holds, also of those that have no mapping any more. After
-    /// `failures_max` ranges of a file that failed its others wait: each costs a call of a member's file system if that is full.
+    /// Follows what could not be followed before of the files for which `wanted` holds, also of
+    /// those that have no mapping any more. After `failures_max` ranges of a file that failed its
+    /// others wait: each costs a call of a member's file system if that is full.
     fn follow_all_owed(&mut self, failures_max: usize, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
         let is_owing = |followed: &&mut Followed| !followed.owed.is_empty() && wanted(followed.mapped.file().attribute());
         let mut result = Ok(());
@@ -158,8 +161,10 @@ impl Mappings {
         result
     }
 
-    /// Makes a call that unmaps `start..end` or maps something else there: what of the mappings lies there is followed for the last time, with stores kept out
-    /// from here on, and forgotten. Private ones are forgotten as well. If the call fails they are as they were, but where the kernel has unmapped them nevertheless.
+    /// Makes a call that unmaps `start..end` or maps something else there: what of the mappings
+    /// lies there is followed for the last time, with stores kept out from here on, and forgotten.
+    /// Private ones are forgotten as well. If the call fails they are as they were, but where the
+    /// kernel has unmapped them nevertheless.
     pub(super) fn replace<T>(
         &mut self,
         start: usize,
@@ -184,7 +189,8 @@ impl Mappings {
         result
     }
 
-    /// Whether something of the mappings in `start..end` is not mapped: an mmap(2) with MAP_FIXED that a driver refuses has unmapped the whole range before.
+    /// Whether something of the mappings in `start..end` is not mapped: an mmap(2) with MAP_FIXED
+    /// that a driver refuses has unmapped the whole range before.
     fn has_gap(&self, start: usize, end: usize) -> bool {
         let shared = self.list[self.touching(start, end)].iter().map(|mapping| mapping.part(start, end));
         shared.chain(self.private_parts(start, end)).any(|(start, end)| !is_mapped(start, end))
@@ -221,7 +227,8 @@ impl Mappings {
         // A store meanwhile waits in our fault handler.
         let _ = protect(start, end, mapping.protection & PROT_READ as usize);
         if mapping.followed {
-            // What fails now is owed: the data is there, its redundancy waits for who opens the file next.
+            // What fails now is owed: the data is there, its redundancy waits for who opens the
+            // file next.
             let _ = self.follow(mapping, start, end);
         }
     }

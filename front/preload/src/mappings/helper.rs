@@ -20,16 +20,19 @@ use sys::raw::syscall;
 const PERIOD_MS_DEFAULT: u64 = 100;
 /// A round is followed by at least this many times its own duration of rest.
 const REST_FACTOR: u64 = 30;
-/// Every this many rounds the thread asks whether other processes have died with mappings of the same files. In that round
-/// it also scans quiet mappings, since another process may have stored to this process' memory.
+/// Every this many rounds the thread asks whether other processes have died with mappings of the
+/// same files. In that round it also scans quiet mappings, since another process may have stored to
+/// this process' memory.
 const ROUNDS_PER_INQUIRY: u64 = 8;
-/// With so many ranges of one file that cannot be followed in a round, the file's others wait for the next round or a call of the program's.
+/// With so many ranges of one file that cannot be followed in a round, the file's others wait for
+/// the next round or a call of the program's.
 const FAILURES_PER_ROUND: usize = 16;
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
 /// Nanoseconds; 0 before the first use.
 static PERIOD_NS: AtomicU64 = AtomicU64::new(0);
-/// How often the bell had been rung when the thread was made. The thread need not answer these rings.
+/// How often the bell had been rung when the thread was made. The thread need not answer these
+/// rings.
 static HEARD: AtomicU32 = AtomicU32::new(0);
 
 /// Makes sure that the thread runs. The table's lock is held.
@@ -43,7 +46,8 @@ pub(super) fn start() {
         return;
     }
     if start_thread().is_none() {
-        // Without the thread the program's own calls follow its mappings. The next mapping tries to make the thread again.
+        // Without the thread the program's own calls follow its mappings. The next mapping tries to
+        // make the thread again.
         RUNNING.store(false, Ordering::Release);
     }
 }
@@ -60,7 +64,8 @@ pub(super) fn forget() {
 
 fn start_thread() -> Option<()> {
     let memory = crate::alloc::map_anonymous(thread_bytes()).ok()?;
-    // The thread does not ask this itself: by the time it runs the process may have detached from the array.
+    // The thread does not ask this itself: by the time it runs the process may have detached from
+    // the array.
     HEARD.store(runtime().map_or(0, Runtime::heard), Ordering::Relaxed);
     // The thread begins with the mask of its maker: everything but the faults of guarded copies.
     let before = set_mask(ALL_BUT_FAULTS);
@@ -110,8 +115,8 @@ fn runtime() -> Option<&'static Runtime> {
     crate::array::namespace().ok().map(|namespace| namespace.files().array().runtime())
 }
 
-/// Rests, and answers calls of other processes meanwhile. `rings` is how often the bell had been rung when the thread last
-/// looked at it.
+/// Rests, and answers calls of other processes meanwhile. `rings` is how often the bell had been
+/// rung when the thread last looked at it.
 fn rest(ns: u64, rings: &mut u32) {
     let end = now_ns() + ns;
     loop {
@@ -129,7 +134,8 @@ fn rest(ns: u64, rings: &mut u32) {
     }
 }
 
-/// Looks at the files that others have called for, and notes that this process has answered the bell up to ring `heard`.
+/// Looks at the files that others have called for, and notes that this process has answered the
+/// bell up to ring `heard`.
 fn answer(runtime: &Runtime, heard: u32) {
     let mut table = table();
     if !runtime.leaving().is_empty() {
@@ -147,19 +153,20 @@ fn answer(runtime: &Runtime, heard: u32) {
             followed.mapped.answer(call);
         }
     }
-    // Mappings that are only loaded from have no record of their file, and answer here. So do mappings from which stores were
-    // kept out until now, and all mappings if a member went out.
+    // Mappings that are only loaded from have no record of their file, and answer here. So do
+    // mappings from which stores were kept out until now, and all mappings if a member went out.
     for index in 0..table.list.len() {
         if table.list[index].sealed || table.list[index].answered != table.list[index].file.news() {
             table.answer(index);
         }
     }
-    // This is noted with the table's lock held: a process that has detached never gives that lock back, so it notes nothing.
+    // This is noted with the table's lock held: a process that has detached never gives that lock
+    // back, so it notes nothing.
     runtime.hear(heard);
 }
 
-/// Follows every mapping, a few pages at a time: the program's own calls get the lock in between. Quiet mappings are
-/// followed only if `asks`.
+/// Follows every mapping, a few pages at a time: the program's own calls get the lock in between.
+/// Quiet mappings are followed only if `asks`.
 fn follow_all(asks: bool) {
     let mut at = 0;
     loop {

@@ -6,11 +6,11 @@
 //! are let through, and *lent* to the call until it returns. What is lent is followed, but not
 //! protected again.
 //!
-//! Where the kernel tracks which pages are stored to, its own stores count like the program's, but for
-//! one kind: a read from a file that is open with O_DIRECT. The device stores into pages that the
-//! kernel has marked at the beginning of the read. If they are followed and protected before the bytes
-//! arrive, no mark is left. So once a program opens a file in this way, the library looks at reads,
-//! and follows what a read from such a file has stored to once more when it has returned.
+//! Where the kernel tracks which pages are stored to, its own stores count like the program's, but
+//! for one kind: a read from a file that is open with O_DIRECT. The device stores into pages that
+//! the kernel has marked at the beginning of the read. If they are followed and protected before
+//! the bytes arrive, no mark is left. So once a program opens a file in this way, the library looks
+//! at reads, and follows what a read from such a file has stored to once more when it has returned.
 //!
 //! Invariant: a granule that was lent counts as stored to until a follow after the call has
 //! protected it. A thread that never comes back from its call (a handler that jumps) leaves it
@@ -33,7 +33,8 @@ use sys::rustix::fs::{OFlags, fcntl_getfl};
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// Set when the program first opened a file with O_DIRECT.
 static DIRECT: AtomicBool = AtomicBool::new(false);
-/// The calls that read from a descriptor, which is their first argument, and may be past the page cache.
+/// The calls that read from a descriptor, which is their first argument, and may be past the page
+/// cache.
 const READS: [u32; 5] = [nr::__NR_read, nr::__NR_pread64, nr::__NR_readv, nr::__NR_preadv, nr::__NR_preadv2];
 
 const FAULT: isize = -(OsError::FAULT.raw_os_error() as isize);
@@ -52,7 +53,8 @@ enum Stores {
     Array(usize, usize, usize),
 }
 
-/// The calls of which programs may hand in part of a mapping; those on files of the array are served.
+/// The calls of which programs may hand in part of a mapping; those on files of the array are
+/// served.
 const CALLS: [(u32, Stores); 40] = [
     (nr::__NR_read, Stores::Buffer(1, 2)),
     (nr::__NR_pread64, Stores::Buffer(1, 2)),
@@ -126,7 +128,8 @@ pub(super) fn abandon() {
     ACTIVE.store(false, Ordering::Relaxed);
 }
 
-/// A call that is not served. If it may store into what has to be let through, it is made by the stub, with that lent to it.
+/// A call that is not served. If it may store into what has to be let through, it is made by the
+/// stub, with that lent to it.
 #[inline]
 pub(crate) fn serve(call: &mut Call, verdict: Verdict) -> Verdict {
     let has_more_to_do = call.then.is_some() && !listing::lists(call.number);
@@ -162,7 +165,8 @@ fn returned(call: &mut Call) -> isize {
     let ranges = buffers(call);
     let mut result = call.result;
     if result == FAULT && ranges.iter().any(|&(start, end)| super::fault::let_through(start, end - start)) {
-        // Stores were kept out just then for another reason. What the kernel wanted to store is still there.
+        // Stores were kept out just then for another reason. What the kernel wanted to store is
+        // still there.
         let [number, args @ ..] = call.instead;
         // SAFETY: the call that was just made.
         result = unsafe { syscall(number, args) };
@@ -182,8 +186,8 @@ fn returned(call: &mut Call) -> isize {
     result
 }
 
-/// What of a served call's buffers has to be let through, lent to it while it is tried again: the period would take it back in
-/// the middle of a long one.
+/// What of a served call's buffers has to be let through, lent to it while it is tried again: the
+/// period would take it back in the middle of a long one.
 pub(crate) struct Lent {
     ranges: Vec<(usize, usize)>,
     is_any: bool,
@@ -216,7 +220,8 @@ impl Drop for Lent {
     }
 }
 
-/// What the call stores to, as ranges of addresses; those behind pointers that are not there are left out.
+/// What the call stores to, as ranges of addresses; those behind pointers that are not there are
+/// left out.
 fn buffers(call: &Call) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut add = |start: usize, bytes: usize| {
@@ -278,7 +283,8 @@ impl Mappings {
         self.list[self.touching(start, end)].iter().any(|mapping| mapping.followed && !mapping.tells_stores())
     }
 
-    /// What of a range lies in mappings whose stores the kernel tracks is to be followed although the tracker may not name it.
+    /// What of a range lies in mappings whose stores the kernel tracks is to be followed although
+    /// the tracker may not name it.
     fn owe(&mut self, (start, end): (usize, usize)) {
         for index in self.touching(start, end) {
             let mapping = &self.list[index];

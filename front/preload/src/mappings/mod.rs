@@ -83,7 +83,8 @@ struct Mapping {
     shows_huge: bool,
     /// A page on which the program is about to get a SIGBUS for want of space.
     broken: Option<usize>,
-    /// How many page faults the process had had when the last scan of all of it began ([`quiet`]); None if it is not known to be protected.
+    /// How many page faults the process had had when the last scan of all of it began ([`quiet`]);
+    /// None if it is not known to be protected.
     quiet_since: Option<u64>,
 }
 
@@ -135,7 +136,8 @@ impl Mapping {
 /// A file with mappings that could be stored to or show a shared copy.
 struct Followed {
     mapped: Mapped,
-    /// Ranges of it that could not be followed when it was tried; to be tried again. They ascend, and no two touch.
+    /// Ranges of it that could not be followed when it was tried; to be tried again. They ascend,
+    /// and no two touch.
     owed: Vec<(u64, u64)>,
 }
 
@@ -145,8 +147,8 @@ impl Followed {
         !self.owed.is_empty() && self.mapped.file().is_copied()
     }
 
-    /// Notes a range that is to be followed, or followed once more. It is joined with those that it touches: the list does not grow when the same pages
-    /// fail in every round.
+    /// Notes a range that is to be followed, or followed once more. It is joined with those that it
+    /// touches: the list does not grow when the same pages fail in every round.
     fn owe(&mut self, (mut start, mut end): (u64, u64)) {
         let first = self.owed.partition_point(|&(_, to)| to < start);
         let last = self.owed.partition_point(|&(from, _)| from <= end).max(first);
@@ -156,7 +158,8 @@ impl Followed {
         self.owed.insert(first, (start, end));
     }
 
-    /// Follows what is owed, until `failures_max` ranges have failed. Other processes hear from the record whether something is left.
+    /// Follows what is owed, until `failures_max` ranges have failed. Other processes hear from the
+    /// record whether something is left.
     fn follow_owed(&mut self, failures_max: usize) -> Result<(), OsError> {
         let (mapped, mut result, mut failure_count) = (&self.mapped, Ok(()), 0);
         self.owed.retain(|&range| {
@@ -172,7 +175,8 @@ impl Followed {
         result
     }
 
-    /// The process ends. What could not be followed is left to whoever opens the file next, with the shared copy if it is there.
+    /// The process ends. What could not be followed is left to whoever opens the file next, with
+    /// the shared copy if it is there.
     fn leave(self) {
         if self.keeps_bytes() {
             return self.mapped.leave_unfollowed();
@@ -204,7 +208,8 @@ static MAPPINGS: Lock<Mappings> = Lock::new(Mappings {
     privates: Vec::new(),
     unused: unused::Copies::new(),
 });
-/// How many shared mappings there are, and files without any whose bytes are kept ([`Followed::keeps_bytes`]); read without the lock.
+/// How many shared mappings there are, and files without any whose bytes are kept
+/// ([`Followed::keeps_bytes`]); read without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether there are any: nearly no program has.
@@ -298,8 +303,9 @@ impl Mappings {
         COUNT.store(self.list.len() + kept, Ordering::Release);
     }
 
-    /// Files without such mappings give their announcement back. What could not be followed is left to whoever opens the file next, unless the file's shared copy alone has it: then the file is kept
-    /// until it can be followed.
+    /// Files without such mappings give their announcement back. What could not be followed is left
+    /// to whoever opens the file next, unless the file's shared copy alone has it: then the file is
+    /// kept until it can be followed.
     fn forget_files(&mut self) {
         let list = &self.list;
         let is_unused = |followed: &mut Followed| {

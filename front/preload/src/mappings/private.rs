@@ -73,7 +73,8 @@ pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
     let (file, offset, end) = (found.file.clone(), found.offset + (address - found.start) as u64, found.end);
     let is_fixed = flags & MREMAP_FIXED as usize != 0;
     let parts = move |file| Move { file, offset, end, address, old_bytes: old_pages, new_bytes, flags, target };
-    // The kernel would enlarge a piece of a member's file, which goes on with what other pages of the array's file hold.
+    // The kernel would enlarge a piece of a member's file, which goes on with what other pages of
+    // the array's file hold.
     let grows = old_pages < new_bytes;
     // What a shared one has stored is to be followed first.
     let is_over_shared = is_fixed && !table.touching(target, target.saturating_add(new_bytes)).is_empty()
@@ -166,7 +167,8 @@ impl Mappings {
         COUNT.store(self.privates.len(), Ordering::Release);
     }
 
-    /// Makes the page at `address`, and those behind it that are lost as well, the program's own, if it is a page that shows a member.
+    /// Makes the page at `address`, and those behind it that are lost as well, the program's own,
+    /// if it is a page that shows a member.
     pub(super) fn mend_private(&mut self, address: usize) -> Mended {
         let page = address / PAGE * PAGE;
         let Some(private) = self.privates.iter().find(|private| private.start <= page && page < private.end) else {
@@ -214,6 +216,7 @@ fn is_there(page: usize) -> bool {
         // SAFETY: a byte of the program's memory, whose loss the guard reports.
         let _ = unsafe { (*(page as *const AtomicU8)).load(Ordering::Relaxed) };
     };
-    // SAFETY: the closure owns nothing; no guard is active where the program faults, or after a served call.
+    // SAFETY: the closure owns nothing; no guard is active where the program faults, or after a
+    // served call.
     unsafe { guard(attempt) }.is_ok()
 }

@@ -17,7 +17,8 @@ use linux_raw_sys::general::{
 use sys::OsError;
 use sys::raw::{check, syscall};
 
-/// What mremap(2) was asked for, whole pages, of a mapping of `file` from `offset` on that ends at `end`.
+/// What mremap(2) was asked for, whole pages, of a mapping of `file` from `offset` on that ends at
+/// `end`.
 pub(super) struct Move {
     pub(super) file: FileRef,
     pub(super) offset: u64,
@@ -118,7 +119,8 @@ impl Move {
             let area = Area::around(at).ok_or(OsError::FAULT)?;
             let bytes = area.addresses.end.min(old_end) - at;
             let goal = start + (at - self.address);
-            // SAFETY: the program's own private memory, to where it was asked for or to what was reserved for it.
+            // SAFETY: the program's own private memory, to where it was asked for or to what was
+            // reserved for it.
             check(unsafe { syscall(__NR_mremap as usize, [at, bytes, bytes, flags, goal, 0]) })?;
             at += bytes;
         }

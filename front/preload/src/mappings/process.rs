@@ -1,8 +1,9 @@
 //! Fork, exec and the end of a process with mappings of array files.
 //!
-//! A fork child has the parent's mappings, unwatched. It makes a tracker of its own and watches them before it goes on; what it may have
-//! stored before counts as stored. An exec follows everything first: the next program has none of it. At the end stores are kept out, so
-//! that nothing is stored behind the last look.
+//! A fork child has the parent's mappings, unwatched. It makes a tracker of its own and watches
+//! them before it goes on; what it may have stored before counts as stored. An exec follows
+//! everything first: the next program has none of it. At the end stores are kept out, so that
+//! nothing is stored behind the last look.
 
 use super::rights::{Rights, protect};
 use super::{Followed, Mapping, Mappings, PAGE, any, helper, robust, table, unused};
@@ -16,7 +17,8 @@ use sys::OsError;
 /// Runs the system call that forks, with the table whole for the child.
 pub(crate) fn around_fork(fork: impl FnOnce() -> isize) -> isize {
     let mut table = table();
-    // Announced before the parent can give up its own. What cannot be promised the child tries for itself.
+    // Announced before the parent can give up its own. What cannot be promised the child tries for
+    // itself.
     let promised: Vec<Mapped> = table.files.iter().filter_map(|followed| followed.mapped.promise().ok()).collect();
     let result = fork();
     match result {
@@ -112,8 +114,9 @@ impl Mappings {
 }
 
 impl Mappings {
-    /// Lets the kernel store into the words of robust locks that this process has when it ends: it says there that the owner has died (set_robust_list(2)). These stores come after the last look at the mappings, so
-    /// their redundancy is owed.
+    /// Lets the kernel store into the words of robust locks that this process has when it ends: it
+    /// says there that the owner has died (set_robust_list(2)). These stores come after the last
+    /// look at the mappings, so their redundancy is owed.
     fn open_held(&self) {
         let words = robust::words();
         for mapping in self.list.iter().filter(|mapping| mapping.is_writable()) {

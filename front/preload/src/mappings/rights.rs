@@ -3,17 +3,17 @@
 //!
 //! A mapping that the program may store to is write-protected at first in two cases:
 //! - *Space.* A store into a hole needs space on every member, and a file system that is full would
-//!   answer it with a fault. If the space for the whole mapping is much, or cannot be allocated, when
-//!   the mapping is made, then the handler allocates it at the first store to each 2 MiB. If there is
-//!   no space for these, the program gets SIGBUS, as from a file system that is full.
-//! - *Stores.* The kernel may not tell which pages were stored to (userfaultfd is not permitted, Linux
-//!   is older than 6.7, or the members are on a DAX file system). Then the fault at the first store to
-//!   each 64 KiB tells it. Before the library follows the 64 KiB it write-protects them again, so that
-//!   the next store faults again.
+//!   answer it with a fault. If the space for the whole mapping is much, or cannot be allocated,
+//!   when the mapping is made, then the handler allocates it at the first store to each 2 MiB. If
+//!   there is no space for these, the program gets SIGBUS, as from a file system that is full.
+//! - *Stores.* The kernel may not tell which pages were stored to (userfaultfd is not permitted,
+//!   Linux is older than 6.7, or the members are on a DAX file system). Then the fault at the first
+//!   store to each 64 KiB tells it. Before the library follows the 64 KiB it write-protects them
+//!   again, so that the next store faults again.
 //!
-//! A granule has the *right* to store if the handler has made it writable. Invariant: in a mapping with
-//! [`Rights`], as far as it is composed, the granules in `given` are writable, and no others. Whoever
-//! changes a mapping's addresses calls [`Mapping::take_back`] for all of it first.
+//! A granule has the *right* to store if the handler has made it writable. Invariant: in a mapping
+//! with [`Rights`], as far as it is composed, the granules in `given` are writable, and no others.
+//! Whoever changes a mapping's addresses calls [`Mapping::take_back`] for all of it first.
 
 use super::compose::{show_file, show_nothing};
 use super::robust;
@@ -38,13 +38,14 @@ pub(super) struct Rights {
     /// The granules that have the right, ascending: each is its offset in the file divided by
     /// `granule_bytes`.
     given: Vec<u64>,
-    /// Ranges of addresses that system calls may store to at the moment: granules in them keep the right.
+    /// Ranges of addresses that system calls may store to at the moment: granules in them keep the
+    /// right.
     pub(super) lent: Vec<(usize, usize)>,
 }
 
 impl Rights {
-    /// For a mapping whose space is allocated at stores. From now on system calls may meet protected
-    /// pages, so the library begins to lend ([`super::lend`]).
+    /// For a mapping whose space is allocated at stores. From now on system calls may meet
+    /// protected pages, so the library begins to lend ([`super::lend`]).
     pub(super) fn for_space() -> Self {
         super::lend::begin();
         Self { granule_bytes: SPACE_GRANULE_BYTES, tells_stores: false, given: Vec::new(), lent: Vec::new() }
@@ -58,15 +59,15 @@ impl Rights {
 }
 
 impl Mapping {
-    /// The protection of a page that shows the file and whose granule does not have the right to store.
-    /// In a mapping without [`Rights`] it is the program's protection.
+    /// The protection of a page that shows the file and whose granule does not have the right to
+    /// store. In a mapping without [`Rights`] it is the program's protection.
     pub(super) const fn shown_protection(&self) -> usize {
         if self.rights.is_some() { self.protection & !(PROT_WRITE as usize) } else { self.protection }
     }
 
     /// The protection of pages between being mapped and being watched by the tracker. The tracker
-    /// begins with all pages marked as not stored to, so it would forget a store in between. Hence the
-    /// pages are not writable until then, and a thread that stores waits in the fault handler.
+    /// begins with all pages marked as not stored to, so it would forget a store in between. Hence
+    /// the pages are not writable until then, and a thread that stores waits in the fault handler.
     pub(super) const fn unwatched_protection(&self) -> usize {
         if self.followed { self.shown_protection() & !(PROT_WRITE as usize) } else { self.shown_protection() }
     }
@@ -92,14 +93,14 @@ impl Mapping {
         (self.start + from, (self.start + to).min(self.composed))
     }
 
-    /// Gives the granule at `address` the right to store. Returns false if a missing right is not the
-    /// reason why a store there faults: the program may not store to the mapping, it is not composed
-    /// there, or the granule has the right. (Two threads can fault at one granule: for the second
-    /// `fault::is_possible` finds that the store is possible by now.)
+    /// Gives the granule at `address` the right to store. Returns false if a missing right is not
+    /// the reason why a store there faults: the program may not store to the mapping, it is not
+    /// composed there, or the granule has the right. (Two threads can fault at one granule: for the
+    /// second `fault::is_possible` finds that the store is possible by now.)
     ///
     /// # Errors
-    /// `NOSPC`, `DQUOT` and the like: there is no space for what is stored. `NOMEM`: the kernel does
-    /// not split the mapping further (vm.max_map_count).
+    /// `NOSPC`, `DQUOT` and the like: there is no space for what is stored. `NOMEM`: the kernel
+    /// does not split the mapping further (vm.max_map_count).
     pub(super) fn give(&mut self, address: usize) -> Result<bool, OsError> {
         if address >= self.composed || !self.is_writable() || self.sealed {
             return Ok(false);
@@ -137,21 +138,23 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes the granules writable again that have the right to store, as far as they lie in `start..end`, after all of it was protected.
+    /// Makes the granules writable again that have the right to store, as far as they lie in
+    /// `start..end`, after all of it was protected.
     pub(super) fn open_given(&self, start: usize, end: usize) {
         let Some(rights) = &self.rights else { return };
         for (from, to) in rights.given.iter().map(|&index| self.granule(index, rights.granule_bytes)) {
             let (from, to) = (from.max(start), to.min(end));
             if from < to {
-                // Where the kernel refuses to split the mapping, the granule stays protected, and a store to it is answered as a fault of the program's.
+                // Where the kernel refuses to split the mapping, the granule stays protected, and a
+                // store to it is answered as a fault of the program's.
                 let _ = protect(from, to, self.protection);
             }
         }
     }
 
-    /// Takes the right to store back from all granules that touch `start..end`, except those that are
-    /// lent. Returns the addresses of all these granules, also of the lent ones: they may have been
-    /// stored to. More granules than asked for may have to give the right back.
+    /// Takes the right to store back from all granules that touch `start..end`, except those that
+    /// are lent. Returns the addresses of all these granules, also of the lent ones: they may have
+    /// been stored to. More granules than asked for may have to give the right back.
     pub(super) fn take_back(&mut self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let Some(rights) = &self.rights else { return Vec::new() };
         let shown = self.shown_protection();
@@ -164,8 +167,8 @@ impl Mapping {
         };
         let all = || rights.given.iter().map(|&index| granule(index));
         let is_refused = |&(from, to): &(usize, usize)| protect(from, to, shown).is_err();
-        // The kernel may refuse to split the mapping further. All of it is protected then, which splits
-        // nothing, and no granule keeps the right but those that are lent.
+        // The kernel may refuse to split the mapping further. All of it is protected then, which
+        // splits nothing, and no granule keeps the right but those that are lent.
         let is_split = !all().filter(touches).filter(|range| !is_lent(range)).any(|range| is_refused(&range));
         if !is_split {
             let _ = protect(self.start, self.composed, shown);
@@ -185,8 +188,8 @@ impl Mapping {
         taken
     }
 
-    /// Gives the granules that hold robust locks of this process the right to store. If the right cannot be given, the lock is
-    /// lost with its owner.
+    /// Gives the granules that hold robust locks of this process the right to store. If the right
+    /// cannot be given, the lock is lost with its owner.
     pub(super) fn give_held(&mut self) {
         if self.rights.is_none() {
             return;
@@ -197,11 +200,13 @@ impl Mapping {
         }
     }
 
-    /// Protects all of the mapping and takes the right to store back from every granule, also from those that are lent or
-    /// hold a lock. Returns the addresses of the granules that had the right.
+    /// Protects all of the mapping and takes the right to store back from every granule, also from
+    /// those that are lent or hold a lock. Returns the addresses of the granules that had the
+    /// right.
     ///
     /// # Errors
-    /// What mprotect(2) says. The granules are noted as having the right then: they may be writable still.
+    /// What mprotect(2) says. The granules are noted as having the right then: they may be writable
+    /// still.
     pub(super) fn take_back_all(&mut self) -> Result<Vec<(usize, usize)>, OsError> {
         protect(self.start, self.composed, self.shown_protection())?;
         let Some(rights) = &mut self.rights else { return Ok(Vec::new()) };
@@ -211,8 +216,8 @@ impl Mapping {
     }
 
     /// Makes the page at `address` inaccessible, so that the store that found no space, which the
-    /// processor repeats, raises SIGBUS. [`Mappings::mend_page`] undoes it. A mapping remembers one such
-    /// page.
+    /// processor repeats, raises SIGBUS. [`Mappings::mend_page`] undoes it. A mapping remembers one
+    /// such page.
     pub(super) fn break_page(&mut self, address: usize) -> Result<(), OsError> {
         let page = address / PAGE * PAGE;
         show_nothing(self, page, page + PAGE)?;
@@ -222,16 +227,16 @@ impl Mapping {
 }
 
 impl Mappings {
-    /// Puts the page at `address` back as it was before [`Mapping::break_page`]. Returns whether that
-    /// was the page's state, so whether the fault at `address` is the program's SIGBUS.
+    /// Puts the page at `address` back as it was before [`Mapping::break_page`]. Returns whether
+    /// that was the page's state, so whether the fault at `address` is the program's SIGBUS.
     pub(super) fn mend_page(&mut self, mapping: &mut Mapping, address: usize) -> bool {
         let page = address / PAGE * PAGE;
         if mapping.broken != Some(page) {
             return false;
         }
         mapping.broken = None;
-        // If the file cannot be mapped there, the page stays inaccessible. If the tracker cannot watch
-        // the page, it stays write-protected: a store to it would go unseen.
+        // If the file cannot be mapped there, the page stays inaccessible. If the tracker cannot
+        // watch the page, it stays write-protected: a store to it would go unseen.
         if show_file(mapping, page, PAGE).is_ok() && mapping.followed {
             let is_watched = self.tracker_of(mapping).is_none_or(|tracker| tracker.watch(page, PAGE).is_ok());
             if is_watched && !mapping.sealed {
@@ -241,7 +246,8 @@ impl Mappings {
         true
     }
 
-    /// As [`Mapping::give`] for the mapping at `index` of the list, also if the kernel does not split the mapping further.
+    /// As [`Mapping::give`] for the mapping at `index` of the list, also if the kernel does not
+    /// split the mapping further.
     pub(super) fn give(&mut self, index: usize, address: usize) -> Result<bool, OsError> {
         match self.list[index].give(address) {
             Err(OsError::NOMEM) => {
@@ -254,10 +260,11 @@ impl Mappings {
         }
     }
 
-    /// Gives the granule at `address` of `mapping` the right to store after the kernel has refused to
-    /// split the mapping further. First the granules of all mappings give the right back and are
-    /// followed, so that the kernel joins the pieces. If the kernel still refuses, the program itself
-    /// has as many areas of memory as there may be: then all granules of `mapping` get the right.
+    /// Gives the granule at `address` of `mapping` the right to store after the kernel has refused
+    /// to split the mapping further. First the granules of all mappings give the right back and are
+    /// followed, so that the kernel joins the pieces. If the kernel still refuses, the program
+    /// itself has as many areas of memory as there may be: then all granules of `mapping` get the
+    /// right.
     ///
     /// # Errors
     /// As for [`Mapping::give`].
@@ -274,8 +281,8 @@ impl Mappings {
         }
     }
 
-    /// Takes the right to store back from all granules of a mapping, and follows those that were stored
-    /// to. What cannot be followed is owed.
+    /// Takes the right to store back from all granules of a mapping, and follows those that were
+    /// stored to. What cannot be followed is owed.
     pub(super) fn take_back_and_follow(&mut self, mapping: &mut Mapping) {
         let (start, end) = (mapping.start, mapping.end);
         if mapping.tells_stores() {
@@ -301,6 +308,7 @@ pub(super) fn protect(start: usize, end: usize, protection: usize) -> Result<(),
     if start >= end {
         return Ok(());
     }
-    // SAFETY: callers pass addresses of a mapping of an array's file, and at most the program's own protection of it.
+    // SAFETY: callers pass addresses of a mapping of an array's file, and at most the program's own
+    // protection of it.
     check(unsafe { syscall(__NR_mprotect as usize, [start, end - start, protection, 0, 0, 0]) }).map(|_| ())
 }

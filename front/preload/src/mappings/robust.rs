@@ -1,9 +1,9 @@
 //! Locks that the kernel gives back for a thread that ends (get_robust_list(2)): mutexes with
 //! PTHREAD_MUTEX_ROBUST, of which the kernel stores into the lock's word that its owner has died.
 //!
-//! The kernel does not store to a protected page, and then nobody who waits for the lock is woken. So
-//! what holds the word of such a lock keeps the right to be stored to for as long as a thread has the
-//! lock ([`super::rights`]).
+//! The kernel does not store to a protected page, and then nobody who waits for the lock is woken.
+//! So what holds the word of such a lock keeps the right to be stored to for as long as a thread
+//! has the lock ([`super::rights`]).
 
 use crate::{program, stack};
 use heap::vec::Vec;

@@ -1,5 +1,5 @@
-//! mremap(2) that moves all mappings of a range at once (Linux 6.17): they keep their distances, and
-//! the first one must begin at or before the range. Each is moved by a call of its own.
+//! mremap(2) that moves all mappings of a range at once (Linux 6.17): they keep their distances,
+//! and the first one must begin at or before the range. Each is moved by a call of its own.
 //!
 //! Invariant: a call on one mapping is left to [`change::mremap`], and so is every call on a kernel
 //! that moves one mapping at a time.
@@ -43,7 +43,8 @@ fn range(call: &Call) -> Option<(usize, usize)> {
     moves_several().then_some((start, end))
 }
 
-/// Where the mapping ends that holds `at`, as the program has made it; None if nothing is mapped there.
+/// Where the mapping ends that holds `at`, as the program has made it; None if nothing is mapped
+/// there.
 fn end_of_one(at: usize) -> Option<usize> {
     let whole = {
         let table = table();
@@ -64,7 +65,8 @@ fn end_of_one(at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Moves one mapping after the other. The first one that cannot be moved ends it; those before it stay where they are by then.
+/// Moves one mapping after the other. The first one that cannot be moved ends it; those before it
+/// stay where they are by then.
 fn moved(call: &mut Call, start: usize, end: usize) -> Verdict {
     let args = call.args;
     let (mut at, mut first) = (start, None);
@@ -90,7 +92,8 @@ fn moved(call: &mut Call, start: usize, end: usize) -> Verdict {
     first.map_or(Verdict::error(OsError::FAULT), Verdict::Done)
 }
 
-/// Whether the kernel moves several mappings at once. It is asked once, with two of the library's own.
+/// Whether the kernel moves several mappings at once. It is asked once, with two of the library's
+/// own.
 fn moves_several() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;
@@ -102,11 +105,13 @@ fn moves_several() -> bool {
     }
     let Ok(start) = map_anonymous(4 * PAGE) else { return false };
     let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as usize;
-    // SAFETY: four pages of the library's own that nobody knows: the first two become two mappings, and take the place of the others.
+    // SAFETY: four pages of the library's own that nobody knows: the first two become two mappings,
+    // and take the place of the others.
     let result = unsafe {
         let _ = syscall(__NR_mprotect as usize, [start + PAGE, PAGE, PROT_NONE as usize, 0, 0, 0]);
         let result = syscall(__NR_mremap as usize, [start, 2 * PAGE, 2 * PAGE, flags, start + 2 * PAGE, 0]);
-        // What was moved has left a hole that another thread may fill at any instant, so only what is known to be there is unmapped.
+        // What was moved has left a hole that another thread may fill at any instant, so only what
+        // is known to be there is unmapped.
         let kept = if check(result).is_ok() { start + 2 * PAGE..start + 4 * PAGE } else { start..start + 4 * PAGE };
         let _ = syscall(__NR_munmap as usize, [kept.start, kept.len(), 0, 0, 0, 0]);
         result

@@ -1,4 +1,5 @@
-//! A shared copy of a file is kept for a second after this process' last mapping of the file is gone.
+//! A shared copy of a file is kept for a second after this process' last mapping of the file is
+//! gone.
 //!
 //! SQLite maps its database anew for each transaction. To copy the file each time costs more than
 //! all else: with a database of 133 MB, four processes and a missing member there were 85
@@ -16,12 +17,12 @@ use heap::vec::Vec;
 /// How long a shared copy is kept after this process' last mapping of the file is gone.
 const KEEP_NS: u64 = 1_000_000_000;
 
-/// False only if there is nothing to drop, so that this is seen without the lock of the mappings. It may stay true for a while when the last
-/// entry is gone.
+/// False only if there is nothing to drop, so that this is seen without the lock of the mappings.
+/// It may stay true for a while when the last entry is gone.
 static MAY_HAVE_ANY: AtomicBool = AtomicBool::new(false);
 
-/// The files whose copies are kept, each with the time in ns since when this process has no mapping of it. The table of mappings holds it,
-/// under its lock.
+/// The files whose copies are kept, each with the time in ns since when this process has no mapping
+/// of it. The table of mappings holds it, under its lock.
 pub(super) struct Copies(Vec<(Attribute, u64)>);
 
 impl Copies {
@@ -29,10 +30,12 @@ impl Copies {
         Self(Vec::new())
     }
 
-    /// Keeps the copy of a file whose last mapping in this process is gone, if there is one. Otherwise the drop of `mapped` removes it.
+    /// Keeps the copy of a file whose last mapping in this process is gone, if there is one.
+    /// Otherwise the drop of `mapped` removes it.
     pub(super) fn keep(&mut self, mapped: Mapped) {
-        // A process that may not write to the file cannot remove the copy when it closes the file. If rounds of the library's thread are
-        // further apart than the time to keep it, the copy would stay for too long.
+        // A process that may not write to the file cannot remove the copy when it closes the file.
+        // If rounds of the library's thread are further apart than the time to keep it, the copy
+        // would stay for too long.
         if !mapped.file().is_copied() || !mapped.file().is_writable() || helper::period_ns() > KEEP_NS {
             return;
         }
@@ -51,7 +54,8 @@ impl Copies {
         self.drop_where(|_| true);
     }
 
-    /// Forgets all files and drops no copy. For a child of fork: the copies are its parent's to drop.
+    /// Forgets all files and drops no copy. For a child of fork: the copies are its parent's to
+    /// drop.
     pub(super) fn forget(&mut self) {
         self.0.clear();
     }
@@ -66,7 +70,8 @@ impl Copies {
     }
 }
 
-/// Drops the copies that have been kept for [`KEEP_NS`]. The library's thread does it in each round.
+/// Drops the copies that have been kept for [`KEEP_NS`]. The library's thread does it in each
+/// round.
 pub(super) fn drop_old() {
     if MAY_HAVE_ANY.load(Ordering::Acquire) {
         let now_ns = helper::now_ns();
@@ -79,7 +84,8 @@ pub(super) fn any() -> bool {
     MAY_HAVE_ANY.load(Ordering::Acquire)
 }
 
-/// For a deputy, whose table of mappings is a new one: the copies are to be dropped by the process that forked it.
+/// For a deputy, whose table of mappings is a new one: the copies are to be dropped by the process
+/// that forked it.
 pub(super) fn abandon() {
     MAY_HAVE_ANY.store(false, Ordering::Release);
 }

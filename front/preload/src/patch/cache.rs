@@ -1,4 +1,5 @@
-//! The sites of objects seen before, one file per object, so that a process starts without decoding anything.
+//! The sites of objects seen before, one file per object, so that a process starts without decoding
+//! anything.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -9,11 +10,13 @@
 //! | 32..40 | what of the object cannot be reached ([`Gap`]), or 0 |
 //! | 40.. | [`Site`] records |
 //!
-//! The file is named after the build-id, or after device, inode, size and time of an object without one.
+//! The file is named after the build-id, or after device, inode, size and time of an object without
+//! one.
 //!
-//! Whoever may write these files decides what the program executes. A directory and a file are believed only if they belong to
-//! root or to the caller and nobody else may write them; the bytes at each site are compared before it is patched.
-//! Nothing here ever fails the program: a cache that cannot be read or written costs time.
+//! Whoever may write these files decides what the program executes. A directory and a file are
+//! believed only if they belong to root or to the caller and nobody else may write them; the bytes
+//! at each site are compared before it is patched. Nothing here ever fails the program: a cache
+//! that cannot be read or written costs time.
 
 use super::site::{Gap, SITE_BYTES, Site};
 use crate::environment::Environment;
@@ -134,7 +137,8 @@ impl Cache {
         let mut header = [0u8; HEADER_BYTES];
         read_all(&file, &mut header)?;
         let mut sites: Vec<Site> = Vec::with_capacity(body / SITE_BYTES);
-        // SAFETY: `sites` has room for `body` bytes; Site is plain numbers, for which every byte pattern is a value.
+        // SAFETY: `sites` has room for `body` bytes; Site is plain numbers, for which every byte
+        // pattern is a value.
         let bytes = unsafe {
             sites.set_len(body / SITE_BYTES);
             core::slice::from_raw_parts_mut(sites.as_mut_ptr().cast::<u8>(), body)
@@ -145,7 +149,8 @@ impl Cache {
         (header == self::header(bytes, gap, fingerprint) && sites.iter().all(Site::is_sound)).then_some((sites, gap))
     }
 
-    /// Stores `sites` and `gap` under `key`: a temporary file, then a rename. Silent if it does not work.
+    /// Stores `sites` and `gap` under `key`: a temporary file, then a rename. Silent if it does not
+    /// work.
     pub(crate) fn store(&mut self, key: &Key, fingerprint: u64, sites: &[Site], gap: Option<Gap>) {
         if self.own.is_none() {
             make_directories(&self.own_path);
@@ -193,7 +198,8 @@ fn hash(bytes: &[u8], seed: u64) -> u64 {
     })
 }
 
-/// Changes whenever the set of patched sites, the code that finds them or the form of their records may.
+/// Changes whenever the set of patched sites, the code that finds them or the form of their records
+/// may.
 pub(crate) fn fingerprint() -> u64 {
     const FORMAT: u64 = 4;
     let format = FORMAT << 32 | SITE_BYTES as u64;

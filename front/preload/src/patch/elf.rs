@@ -1,7 +1,9 @@
-//! What a mapped ELF object says of itself: segments, build-id, functions, and every place that may be jumped to.
+//! What a mapped ELF object says of itself: segments, build-id, functions, and every place that may
+//! be jumped to.
 //!
-//! Addresses are the object's own ("virtual"); `bias` is added to reach memory. Everything is read through [`Image::bytes`],
-//! which stays within the readable segments, so a malformed object is not followed out of its mapping.
+//! Addresses are the object's own ("virtual"); `bias` is added to reach memory. Everything is read
+//! through [`Image::bytes`], which stays within the readable segments, so a malformed object is not
+//! followed out of its mapping.
 
 use core::ffi::CStr;
 use heap::vec::Vec;
@@ -38,10 +40,12 @@ const DF_TEXTREL: u64 = 4;
 const R_X86_64_RELATIVE: u32 = 8;
 const R_X86_64_IRELATIVE: u32 = 37;
 const NT_GNU_BUILD_ID: u32 = 3;
-/// version 1, encoded pointer any, count udata4, table of sdata4 relative to the header: the only form linkers write.
+/// version 1, encoded pointer any, count udata4, table of sdata4 relative to the header: the only
+/// form linkers write.
 const EH_FRAME_HDR_FORM: [u8; 2] = [0x03, 0x3b];
 const SEGMENT_COUNT_MAX: usize = 16;
-/// How much of a function may follow its unwind entry: that of glibc's clone and clone3 ends in the middle, before the system call.
+/// How much of a function may follow its unwind entry: that of glibc's clone and clone3 ends in the
+/// middle, before the system call.
 const TAIL_BYTES_MAX: u64 = 256;
 const SYMBOL_BYTES: u64 = 24;
 
@@ -143,13 +147,15 @@ impl Header {
     }
 }
 
-/// The parts of a section header (ELF-64, figure 4) that say where a section is in the file, and the header's size.
+/// The parts of a section header (ELF-64, figure 4) that say where a section is in the file, and
+/// the header's size.
 const SECTION_OFFSET_AT: usize = 24;
 const SECTION_BYTES_AT: usize = 32;
 const SECTION_HEADER_BYTES: u16 = 64;
 
 impl Header {
-    /// The names of the sections, one behind the other, each with a NUL. None if there is no table of sections. `read` gives bytes of the file.
+    /// The names of the sections, one behind the other, each with a NUL. None if there is no table
+    /// of sections. `read` gives bytes of the file.
     pub(crate) fn section_names(&self, read: impl Fn(core::ops::Range<u64>) -> Vec<u8>) -> Option<Vec<u8>> {
         let [entry_bytes, count, names] = self.section_words;
         if entry_bytes != SECTION_HEADER_BYTES || names >= count {
@@ -163,16 +169,19 @@ impl Header {
     }
 }
 
-/// Where in an executable file with these program headers the path of the dynamic linker is that it asks for; None if it asks for none.
+/// Where in an executable file with these program headers the path of the dynamic linker is that it
+/// asks for; None if it asks for none.
 pub(crate) fn interpreter(headers: &[ProgramHeader]) -> Option<core::ops::Range<u64>> {
     let header = headers.iter().find(|header| header.kind == PT_INTERP)?;
     Some(header.offset..header.offset.saturating_add(header.file_bytes))
 }
 
-/// What must be added to the addresses of the object whose table of program headers lies at `table` in memory.
+/// What must be added to the addresses of the object whose table of program headers lies at `table`
+/// in memory.
 pub(crate) fn bias_of_table(headers: &[ProgramHeader], table: u64) -> u64 {
     let own = headers.iter().find(|header| header.kind == PT_PHDR).map(|header| header.address);
-    // Without an entry for itself, the table follows the ELF header at the start of the first segment.
+    // Without an entry for itself, the table follows the ELF header at the start of the first
+    // segment.
     let first = || headers.iter().find(|header| header.kind == PT_LOAD).map(|header| header.address + size_of::<Header>() as u64);
     table.wrapping_sub(own.or_else(first).unwrap_or(table))
 }
@@ -205,7 +214,8 @@ impl Image {
     /// The object whose program headers these are.
     ///
     /// # Safety
-    /// The object is mapped as they say, `bias` away from its own addresses, and stays mapped while the image is used.
+    /// The object is mapped as they say, `bias` away from its own addresses, and stays mapped while
+    /// the image is used.
     pub(crate) unsafe fn new(bias: u64, headers: &[ProgramHeader]) -> Option<Self> {
         let mut image = Self {
             bias,
@@ -238,7 +248,8 @@ impl Image {
     /// The object whose ELF header lies at `address`, where its first byte is mapped.
     ///
     /// # Safety
-    /// The first page there is readable; if it holds an ELF header, the object is mapped as it says and stays so.
+    /// The first page there is readable; if it holds an ELF header, the object is mapped as it says
+    /// and stays so.
     pub(crate) unsafe fn at(address: usize) -> Option<Self> {
         // SAFETY: the caller's promise: a readable page.
         let header = unsafe { (address as *const Header).read_unaligned() };
@@ -246,7 +257,8 @@ impl Image {
         if !header.is_ours() || offset as usize + count * size_of::<ProgramHeader>() > 4096 {
             return None;
         }
-        // SAFETY: the table lies within the readable page, as just checked; its alignment is that of the file format.
+        // SAFETY: the table lies within the readable page, as just checked; its alignment is that
+        // of the file format.
         let headers = unsafe { core::slice::from_raw_parts((address + offset as usize) as *const ProgramHeader, count) };
         let first = headers.iter().find(|header| header.kind == PT_LOAD && header.offset == 0)?;
         // SAFETY: the caller's promise.
@@ -287,7 +299,8 @@ impl Image {
             return None;
         }
         let address = self.bias.wrapping_add(range.start) as *const u8;
-        // SAFETY: `new` was promised that the segments are mapped; the range is inside a readable one.
+        // SAFETY: `new` was promised that the segments are mapped; the range is inside a readable
+        // one.
         Some(unsafe { core::slice::from_raw_parts(address, (range.end - range.start) as usize) })
     }
 
@@ -334,7 +347,8 @@ impl Image {
         None
     }
 
-    /// As [`Self::dynamic`], for a value that is an address: ld.so has added the bias already, or has not yet.
+    /// As [`Self::dynamic`], for a value that is an address: ld.so has added the bias already, or
+    /// has not yet.
     fn dynamic_address(&self, tag: u64) -> Option<u64> {
         let value = self.dynamic(tag)?;
         let loaded = self.bias != 0 && self.segments().iter().any(|(range, _)| range.contains(value.wrapping_sub(self.bias)));
@@ -353,9 +367,10 @@ impl Image {
         CStr::from_bytes_until_nul(self.bytes(Range { start, end: segment.end })?).ok()
     }
 
-    /// The function that contains `address`, by the table of unwind entries; with what follows it and is in no function, if that is short. Up to the next
-    /// one where its entry does not say how long it is, and everything where there is no table. None for what is in no function: data that lies among
-    /// the instructions, or in one segment with them.
+    /// The function that contains `address`, by the table of unwind entries; with what follows it
+    /// and is in no function, if that is short. Up to the next one where its entry does not say how
+    /// long it is, and everything where there is no table. None for what is in no function: data
+    /// that lies among the instructions, or in one segment with them.
     pub(crate) fn function(&self, address: u64) -> Option<Range> {
         let count = self.function_count();
         if count == 0 {
@@ -395,7 +410,8 @@ impl Image {
         Some(self.eh_frame_hdr.wrapping_add_signed(i64::from(distance)))
     }
 
-    /// How long the function with this index is, if its unwind entry (a frame description, LSB 5.0, 10.6.1.1) is of a usual form.
+    /// How long the function with this index is, if its unwind entry (a frame description, LSB 5.0,
+    /// 10.6.1.1) is of a usual form.
     fn function_bytes(&self, index: u64) -> Option<u64> {
         let entry = self.eh_frame_hdr.wrapping_add_signed(i64::from(self.word(self.eh_frame_hdr + 16 + 8 * index)? as i32));
         let common = entry.checked_add(4)?.checked_sub(u64::from(self.word(entry.checked_add(4)?)?))?;
@@ -406,8 +422,8 @@ impl Image {
         }
     }
 
-    /// How many bytes the addresses have in unwind entries with this common part: length, 0, version, augmentation, three numbers, then
-    /// the augmentation's length and data.
+    /// How many bytes the addresses have in unwind entries with this common part: length, 0,
+    /// version, augmentation, three numbers, then the augmentation's length and data.
     fn pointer_bytes(&self, common: u64) -> Option<u64> {
         let byte = |at: u64| self.value::<1>(at).map(|[byte]| byte);
         let letters = common.checked_add(9)?;
@@ -437,8 +453,8 @@ impl Image {
         None
     }
 
-    /// Calls `found` with every address in the text that data or symbols refer to: targets of relocations, symbols, function
-    /// starts. Addresses outside the text may be reported too.
+    /// Calls `found` with every address in the text that data or symbols refer to: targets of
+    /// relocations, symbols, function starts. Addresses outside the text may be reported too.
     pub(crate) fn referenced(&self, mut found: impl FnMut(u64)) {
         self.relocations(&mut found);
         self.packed_relocations(&mut found);
@@ -467,7 +483,8 @@ impl Image {
         let Some(table) = self.bytes(Range { start, end: start + bytes }) else { return };
         let mut next = 0;
         let mut place = |address: u64| {
-            // Before ld.so relocated it the word is a plain address, afterwards the bias has been added.
+            // Before ld.so relocated it the word is a plain address, afterwards the bias has been
+            // added.
             if let Some(value) = self.quad(address) {
                 found(value);
                 found(value.wrapping_sub(self.bias));
@@ -525,7 +542,8 @@ impl Image {
     }
 }
 
-/// How long an address of this encoding is (LSB 5.0, 10.5: DW_EH_PE_absptr, udata4, udata8, sdata4, sdata8; none that is aligned).
+/// How long an address of this encoding is (LSB 5.0, 10.5: DW_EH_PE_absptr, udata4, udata8, sdata4,
+/// sdata8; none that is aligned).
 fn encoded_bytes(encoding: u8) -> Option<u64> {
     match (encoding & 0x70, encoding & 0x0f) {
         (0x50, _) => None,
@@ -559,7 +577,8 @@ pub(crate) mod tests {
         let function = image.function(here + 1).unwrap();
         assert_eq!(function.start, here);
         assert!(function.end > here + 16);
-        // The last byte is its own; what aligns the next one is nobody's, and neither is what lies before all functions.
+        // The last byte is its own; what aligns the next one is nobody's, and neither is what lies
+        // before all functions.
         assert_eq!(image.function(function.end - 1), Some(function));
         assert!(image.function(function.end).is_none_or(|next| next.start == function.end));
         assert_eq!(image.function(0), None);

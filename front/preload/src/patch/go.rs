@@ -1,9 +1,9 @@
 //! What tells an object that Go's compiler and linker have made.
 //!
 //! Go's runtime makes its system calls by instructions of its own, in functions without unwind
-//! entries, and on stacks of 2 KiB that it moves. Such instructions are not patched: without an entry
-//! they cannot be told from data, and the code that a jump leads to would run on those stacks. So an
-//! object of Go is not reached ([`super::scan`]).
+//! entries, and on stacks of 2 KiB that it moves. Such instructions are not patched: without an
+//! entry they cannot be told from data, and the code that a jump leads to would run on those
+//! stacks. So an object of Go is not reached ([`super::scan`]).
 //!
 //! Either of two signs is enough. The linker writes a note with the build's id into every object,
 //! unless it is told not to (`-buildid=`). Every object has a section whose name ends with
@@ -17,7 +17,8 @@ use sys::rustix::io::pread;
 /// Name and kind of the note.
 const NAME: [u8; 4] = *b"Go\0\0";
 const KIND: u32 = 4;
-/// How many notes are looked at, and how much of each, and of the names of sections: more than any linker writes.
+/// How many notes are looked at, and how much of each, and of the names of sections: more than any
+/// linker writes.
 const NOTE_COUNT_MAX: usize = 8;
 const NOTES_BYTES_MAX: u64 = 4096;
 const NAMES_BYTES_MAX: u64 = 64 << 10;

@@ -1,15 +1,16 @@
-//! Which objects are patched, and when. An *object* is an ELF file in memory: the program or a shared
-//! library. Those that are loaded before the library's constructor runs are patched by it, each later
-//! one as soon as ld.so has mapped it.
+//! Which objects are patched, and when. An *object* is an ELF file in memory: the program or a
+//! shared library. Those that are loaded before the library's constructor runs are patched by it,
+//! each later one as soon as ld.so has mapped it.
 //!
-//! The list of loaded objects is ld.so's own (`r_debug`). A later object is noticed because ld.so's own
-//! system calls are patched. ld.so's mapping of offset 0 of a file makes its descriptor *pending*. An
-//! executable mapping of the same descriptor marks it as an object with code. When ld.so then closes
-//! the descriptor, the object is completely mapped, not yet relocated, and no thread runs it.
+//! The list of loaded objects is ld.so's own (`r_debug`). A later object is noticed because ld.so's
+//! own system calls are patched. ld.so's mapping of offset 0 of a file makes its descriptor
+//! *pending*. An executable mapping of the same descriptor marks it as an object with code. When
+//! ld.so then closes the descriptor, the object is completely mapped, not yet relocated, and no
+//! thread runs it.
 //!
-//! Invariant: no thread executes an object's text while its jumps are written. The constructor writes
-//! them with signals blocked, before there is another thread; [`closing`] before ld.so is done with the
-//! object.
+//! Invariant: no thread executes an object's text while its jumps are written. The constructor
+//! writes them with signals blocked, before there is another thread; [`closing`] before ld.so is
+//! done with the object.
 
 use super::cache::{Cache, Key, fingerprint};
 use super::elf::{Image, Range, header_of, headers_of};
@@ -60,8 +61,8 @@ pub(crate) static COUNTS: Counts = Counts {
 /// Start and end of ld.so's text. A file mapping that a system call from there makes belongs to an
 /// object that ld.so loads.
 static LINKER_TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-/// The descriptor from which ld.so maps an object right now, or -1. ld.so's own lock guards this word
-/// and the next two: it loads one object at a time.
+/// The descriptor from which ld.so maps an object right now, or -1. ld.so's own lock guards this
+/// word and the next two: it loads one object at a time.
 static PENDING: AtomicI32 = AtomicI32::new(-1);
 /// Where the first byte of the pending descriptor's file is mapped.
 static PENDING_ADDRESS: AtomicUsize = AtomicUsize::new(0);
@@ -89,14 +90,14 @@ pub(crate) struct Prepared {
     objects: Vec<Object>,
 }
 
-/// Finds the sites of all objects that are loaded. The constructor calls this, with signals blocked,
-/// before there is another thread.
+/// Finds the sites of all objects that are loaded. The constructor calls this, with signals
+/// blocked, before there is another thread.
 ///
 /// # Errors
-/// The program cannot be served; the text says why, as a phrase after "this program". Either the library
-/// cannot reach the system calls of an object ([`Gap`]): they would read and write one member alone. Or
-/// the bytes at some site are not the original ones. A debugger's breakpoint does that. The debugger would
-/// later put its old byte back, into the middle of the jump.
+/// The program cannot be served; the text says why, as a phrase after "this program". Either the
+/// library cannot reach the system calls of an object ([`Gap`]): they would read and write one
+/// member alone. Or the bytes at some site are not the original ones. A debugger's breakpoint does
+/// that. The debugger would later put its old byte back, into the middle of the jump.
 ///
 /// # Safety
 /// `auxiliary` is the kernel's description of this process; no other thread runs.
@@ -156,8 +157,9 @@ pub(crate) fn is_linker(continuation: usize) -> bool {
     (LINKER_TEXT[0].load(Ordering::Relaxed)..LINKER_TEXT[1].load(Ordering::Relaxed)).contains(&continuation)
 }
 
-/// Called when ld.so has mapped a file from `descriptor`, its bytes from `offset` on at `address`. After an
-/// executable mapping of the pending descriptor, closing the descriptor is reported to [`closing`].
+/// Called when ld.so has mapped a file from `descriptor`, its bytes from `offset` on at `address`.
+/// After an executable mapping of the pending descriptor, closing the descriptor is reported to
+/// [`closing`].
 pub(crate) fn mapped(descriptor: RawFd, address: usize, offset: usize, executable: bool) {
     if offset == 0 {
         PENDING.store(descriptor, Ordering::Relaxed);
@@ -170,7 +172,8 @@ pub(crate) fn mapped(descriptor: RawFd, address: usize, offset: usize, executabl
     }
 }
 
-/// Called before ld.so closes `descriptor`: patches the object that was mapped from it, if there is one.
+/// Called before ld.so closes `descriptor`: patches the object that was mapped from it, if there is
+/// one.
 pub(crate) fn closing(descriptor: RawFd) {
     if PENDING.load(Ordering::Relaxed) != descriptor || !PENDING_HAS_TEXT.load(Ordering::Relaxed) {
         return;
@@ -179,9 +182,9 @@ pub(crate) fn closing(descriptor: RawFd) {
     PENDING.store(-1, Ordering::Relaxed);
     crate::descriptors::unwatch_descriptor(descriptor);
     let _patching = PATCHING.lock();
-    // With musl, linker and C library are one object, so every mmap(2) of the program looks like the
-    // linker's. The program may have mapped an ELF file as plain data, with less of it in memory than its
-    // header says. Such a file is left alone.
+    // With musl, linker and C library are one object, so every mmap(2) of the program looks like
+    // the linker's. The program may have mapped an ELF file as plain data, with less of it in
+    // memory than its header says. Such a file is left alone.
     if !is_all_mapped(address, address + PAGE_BYTES) {
         return;
     }
@@ -229,15 +232,15 @@ fn object_name(image: &Image) -> Cow<'_, str> {
     image.soname().unwrap_or(c"an object").to_string_lossy()
 }
 
-/// Which stub an object's trampolines call: `Libc` for the C library's own objects, which have no wide
-/// vectors alive at their system calls; `Foreign` for all others.
+/// Which stub an object's trampolines call: `Libc` for the C library's own objects, which have no
+/// wide vectors alive at their system calls; `Foreign` for all others.
 fn caller_of(image: &Image) -> Caller {
     let known: [&CStr; 3] = [c"libc.so.6", c"ld-linux-x86-64.so.2", c"libpthread.so.0"];
     if image.soname().is_some_and(|name| known.contains(&name)) { Caller::Libc } else { Caller::Foreign }
 }
 
-/// Patches objects one after another. Their trampolines share an area while it has room within reach;
-/// then the area is *sealed*, that is, made executable and read-only.
+/// Patches objects one after another. Their trampolines share an area while it has room within
+/// reach; then the area is *sealed*, that is, made executable and read-only.
 struct Patcher {
     cache: Cache,
     area: Option<Area>,
@@ -245,9 +248,9 @@ struct Patcher {
 }
 
 impl Patcher {
-    /// The object of an entry of ld.so's list with its sites. None for the program ([`prepare`] has its
-    /// entry from elsewhere; one that is not position-independent has bias 0), the vDSO, this library,
-    /// and what is not mapped where the list says.
+    /// The object of an entry of ld.so's list with its sites. None for the program ([`prepare`] has
+    /// its entry from elsewhere; one that is not position-independent has bias 0), the vDSO, this
+    /// library, and what is not mapped where the list says.
     ///
     /// # Safety
     /// `entry` is of ld.so's list and its object is loaded.
@@ -276,9 +279,9 @@ impl Patcher {
         image.is_text((self.auxiliary.entry as u64).wrapping_sub(image.bias))
     }
 
-    /// Finds the sites of one object. `open` opens its file: for the cache's key if the object has no
-    /// build id, and for the scan if the cache has no sites that fit. An object that relocates its text
-    /// has no sites.
+    /// Finds the sites of one object. `open` opens its file: for the cache's key if the object has
+    /// no build id, and for the scan if the cache has no sites that fit. An object that relocates
+    /// its text has no sites.
     fn object(&mut self, image: Image, caller: Caller, open: impl Fn() -> Option<OwnedFd>) -> Object {
         if image.relocates_text() {
             let found = scan(&image, table::wants_site);
@@ -294,8 +297,8 @@ impl Patcher {
         Object { image, caller, sites, gap }
     }
 
-    /// Finds an object's sites anew. Scans the object's file and not its memory, in which a debugger may
-    /// have put breakpoints; scans memory only without the file.
+    /// Finds an object's sites anew. Scans the object's file and not its memory, in which a
+    /// debugger may have put breakpoints; scans memory only without the file.
     fn scan(&mut self, image: &Image, key: Option<&Key>, file: Option<&OwnedFd>) -> (Vec<Site>, Option<Gap>) {
         let original = file.and_then(|file| Original::map(image, file));
         let found = scan(original.as_ref().map_or(image, |original| &original.image), table::wants_site);
@@ -331,8 +334,9 @@ impl Patcher {
         }
     }
 
-    /// Writes the trampolines of `sites`, then the jumps to them. All sites lie in `text`, in ascending
-    /// order ([`scan`]). Without an area, or if the text cannot be made writable, they stay unpatched.
+    /// Writes the trampolines of `sites`, then the jumps to them. All sites lie in `text`, in
+    /// ascending order ([`scan`]). Without an area, or if the text cannot be made writable, they
+    /// stay unpatched.
     fn text(&mut self, image: &Image, text: Range, sites: &[Site], caller: Caller) {
         let memory = Range { start: image.bias.wrapping_add(text.start), end: image.bias.wrapping_add(text.end) };
         let bytes = sites.iter().map(Area::room).sum();
@@ -349,10 +353,10 @@ impl Patcher {
         let (Some(first), Some(last)) = (jumps.first(), jumps.last()) else { return };
         let start = first.0 as usize & !(PAGE_BYTES - 1);
         let end = (last.0 as usize + JUMP_BYTES + usize::from(last.2.displaced)).next_multiple_of(PAGE_BYTES);
-        // The second call changes the protection of just what the first did, so the kernel need not split
-        // areas for it. That it is permitted, `loader::may_make_executable` has found out.
-        // SAFETY: the pages are text of an object that no thread executes now (the module's invariant). They are
-        // executable again before anybody returns there.
+        // The second call changes the protection of just what the first did, so the kernel need not
+        // split areas for it. That it is permitted, `loader::may_make_executable` has found out.
+        // SAFETY: the pages are text of an object that no thread executes now (the module's
+        // invariant). They are executable again before anybody returns there.
         unsafe {
             if mprotect(start as *mut _, end - start, MprotectFlags::READ | MprotectFlags::WRITE).is_err() {
                 return;
@@ -385,11 +389,12 @@ fn report_hopeless(found: &Found) {
     }
 }
 
-/// Fills the site, at `at` in memory, with int3 and puts the jump to `trampoline` at its beginning. The
-/// trampoline is within reach ([`Area::suits`], [`Area::new`]).
+/// Fills the site, at `at` in memory, with int3 and puts the jump to `trampoline` at its beginning.
+/// The trampoline is within reach ([`Area::suits`], [`Area::new`]).
 ///
 /// # Safety
-/// The displaced bytes of `site`, at least [`JUMP_BYTES`] at `at` in memory, are writable and not being executed.
+/// The displaced bytes of `site`, at least [`JUMP_BYTES`] at `at` in memory, are writable and not
+/// being executed.
 unsafe fn write_jump(at: u64, trampoline: u64, site: &Site) {
     let Some(bytes) = jump(at, trampoline) else { return };
     // SAFETY: the caller's promise.

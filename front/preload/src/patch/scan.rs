@@ -1,10 +1,13 @@
-//! Finding the sites of an object: which `syscall` bytes are instructions, with which number, and what may be moved.
+//! Finding the sites of an object: which `syscall` bytes are instructions, with which number, and
+//! what may be moved.
 //!
-//! Only functions that contain the two bytes are decoded; bytes in no function stay as they are. Most of these are data. Those that what is in front of them shows to be
-//! an instruction ([`is_call`]) are told of, since that call is not reached. An instruction may be displaced only if nothing jumps to it or behind
-//! it within the displaced bytes. What can jump there: branches and jump tables of the same function (decoded), jumps
-//! of other functions (a search through the text for anything that looks like one), relocations, symbols, unwind entries.
-//! A false alarm only costs a site its preferred form.
+//! Only functions that contain the two bytes are decoded; bytes in no function stay as they are.
+//! Most of these are data. Those that what is in front of them shows to be an instruction
+//! ([`is_call`]) are told of, since that call is not reached. An instruction may be displaced only
+//! if nothing jumps to it or behind it within the displaced bytes. What can jump there: branches
+//! and jump tables of the same function (decoded), jumps of other functions (a search through the
+//! text for anything that looks like one), relocations, symbols, unwind entries. A false alarm only
+//! costs a site its preferred form.
 
 use super::elf::{Image, Range};
 use super::site::Site;
@@ -53,7 +56,8 @@ pub(crate) fn scan(image: &Image, wanted: impl Fn(Option<u32>) -> bool) -> Found
             if decoded.contains(address) {
                 continue;
             }
-            // Outside functions the two bytes are data: constants of programs whose linker puts them into one segment with the instructions.
+            // Outside functions the two bytes are data: constants of programs whose linker puts
+            // them into one segment with the instructions.
             let Some(function) = image.function(address) else {
                 if is_call(image, text, address) {
                     found.outside.push(address);
@@ -67,8 +71,10 @@ pub(crate) fn scan(image: &Image, wanted: impl Fn(Option<u32>) -> bool) -> Found
     found
 }
 
-/// Whether the two bytes at `address`, which lie in no function, are a system call that the library serves. They are if instructions lead right to them of which the first
-/// loads the number of such a call, or which all move arguments and a number from where a caller has put them. Chance, in data, makes neither.
+/// Whether the two bytes at `address`, which lie in no function, are a system call that the library
+/// serves. They are if instructions lead right to them of which the first loads the number of such
+/// a call, or which all move arguments and a number from where a caller has put them. Chance, in
+/// data, makes neither.
 fn is_call(image: &Image, text: Range, address: u64) -> bool {
     let mut steps = Vec::new();
     let end = address + SYSCALL.len() as u64;
@@ -81,7 +87,8 @@ fn is_call(image: &Image, text: Range, address: u64) -> bool {
     })
 }
 
-/// Whether `steps`, the instructions of `code` in front of a system call, load the number of a call that the library serves.
+/// Whether `steps`, the instructions of `code` in front of a system call, load the number of a call
+/// that the library serves.
 fn leads_to_call(code: &[u8], start: u64, steps: &[Step]) -> bool {
     let Some((first, rest)) = steps.split_first() else { return false };
     if steps.iter().any(|step| !matches!(step.flow, Flow::Next | Flow::Branch)) {
@@ -96,7 +103,8 @@ fn leads_to_call(code: &[u8], start: u64, steps: &[Step]) -> bool {
     steps.len() >= MOVE_COUNT_MIN && moves_number && steps.iter().all(moves)
 }
 
-/// The addresses near one of `sites` that something outside the site's function may jump to, ascending.
+/// The addresses near one of `sites` that something outside the site's function may jump to,
+/// ascending.
 fn targets_from_outside(image: &Image, code: &[u8], text: Range, sites: &[u64]) -> Vec<u64> {
     let mut targets = Vec::new();
     let mut note = |target: u64| {
@@ -178,7 +186,8 @@ impl<'a> Function<'a> {
         self.image.bytes(prefix) == Some(&SIGRETURN_PREFIX[..])
     }
 
-    /// The constant number of the system call at `index`, if on every way to it the same one was just loaded.
+    /// The constant number of the system call at `index`, if on every way to it the same one was
+    /// just loaded.
     fn number(&self, index: usize) -> Option<u32> {
         let mut joined = self.is_target(self.steps[index].address);
         for step in self.steps[..index].iter().rev().take(NUMBER_STEP_COUNT_MAX) {
@@ -199,7 +208,8 @@ impl<'a> Function<'a> {
         let end = self.steps[syscall].address;
         let mut first = syscall;
         loop {
-            // What is displaced so far begins at `first`; to take one more in front, nothing may jump to `first`.
+            // What is displaced so far begins at `first`; to take one more in front, nothing may
+            // jump to `first`.
             if self.is_target(self.steps[first].address) {
                 return None;
             }
@@ -214,7 +224,8 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// The site that moves the system call too, with instructions behind it and as few as needed in front.
+    /// The site that moves the system call too, with instructions behind it and as few as needed in
+    /// front.
     fn around(&self, syscall: usize, number: Option<u32>) -> Option<Site> {
         let mut first = syscall;
         loop {

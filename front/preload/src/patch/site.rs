@@ -1,11 +1,13 @@
 //! One `syscall` instruction, and the instructions that make room for the jump to its trampoline.
 //!
-//! **Before** (preferred): the instructions in front of it move to the trampoline; it stays where it is and runs in place
-//! when the call is the kernel's, so cancellation points, unwinding and clone see what they always saw.
-//! **Around**: where there is no room in front, it moves too, with instructions behind it.
+//! **Before** (preferred): the instructions in front of it move to the trampoline; it stays where
+//! it is and runs in place when the call is the kernel's, so cancellation points, unwinding and
+//! clone see what they always saw. **Around**: where there is no room in front, it moves too, with
+//! instructions behind it.
 //!
-//! A moved instruction is stored as position-independent bytes and fix-ups, so a known site is patched without decoding.
-//! The record is the on-disk form of the cache (fixed size, little endian).
+//! A moved instruction is stored as position-independent bytes and fix-ups, so a known site is
+//! patched without decoding. The record is the on-disk form of the cache (fixed size, little
+//! endian).
 
 use crate::arch::bytes::SYSCALL;
 use crate::arch::decode::{Flow, Step};
@@ -20,7 +22,8 @@ pub(crate) const FIXUP_COUNT_MAX: usize = 4;
 /// The number of a site whose number is not constant.
 pub(crate) const NUMBER_UNKNOWN: u32 = u32::MAX;
 
-/// Why there are system calls of an object's that no site stands for. The numbers are those of the cache's format.
+/// Why there are system calls of an object's that no site stands for. The numbers are those of the
+/// cache's format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gap {
     /// It is one of Go's ([`super::go`]).
@@ -129,9 +132,9 @@ impl Site {
             && self.original.get(self.instruction as usize..self.instruction as usize + 2) == Some(&SYSCALL[..])
     }
 
-    /// The site that displaces `steps`, consecutive instructions of which `steps[syscall]` is the system call, or, with
-    /// `syscall == steps.len()`, the one right behind them. `code_at` gives the bytes of an instruction.
-    /// None if an instruction cannot be moved or room is short.
+    /// The site that displaces `steps`, consecutive instructions of which `steps[syscall]` is the
+    /// system call, or, with `syscall == steps.len()`, the one right behind them. `code_at` gives
+    /// the bytes of an instruction. None if an instruction cannot be moved or room is short.
     pub(crate) fn new<'a>(
         steps: &[Step],
         syscall: usize,

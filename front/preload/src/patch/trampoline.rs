@@ -1,7 +1,9 @@
-//! The code a patched site jumps to, in areas of executable memory within reach of the object's text.
+//! The code a patched site jumps to, in areas of executable memory within reach of the object's
+//! text.
 //!
-//! A trampoline holds the displaced instructions, a call of the entry stub, and the ways back (`arch::bytes::Writer`). An
-//! area is written while nobody runs it, then made executable for good; a later object gets a new one.
+//! A trampoline holds the displaced instructions, a call of the entry stub, and the ways back
+//! (`arch::bytes::Writer`). An area is written while nobody runs it, then made executable for good;
+//! a later object gets a new one.
 
 use super::elf::Range;
 use super::site::Site;
@@ -45,8 +47,9 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// An area with room for `bytes` of trampolines within reach of `text` (a range of memory). None if
-    /// there is no such place, or if the process has [`AREA_COUNT_MAX`] areas: one more could not be sealed.
+    /// An area with room for `bytes` of trampolines within reach of `text` (a range of memory).
+    /// None if there is no such place, or if the process has [`AREA_COUNT_MAX`] areas: one more
+    /// could not be sealed.
     pub(crate) fn new(text: Range, bytes: usize) -> Option<Self> {
         if AREA_COUNT.load(Ordering::Relaxed) >= AREA_COUNT_MAX {
             return None;
@@ -73,7 +76,8 @@ impl Area {
     pub(crate) fn write(&mut self, site: &Site, bias: u64, caller: Caller) -> Option<u64> {
         let start = (self.base + self.used) as u64;
         let room = Self::room(site).min(self.bytes - self.used);
-        // SAFETY: `used..used + room` of this area is mapped writable, written only here, and not executable yet.
+        // SAFETY: `used..used + room` of this area is mapped writable, written only here, and not
+        // executable yet.
         let buffer = unsafe { core::slice::from_raw_parts_mut(start as *mut u8, room) };
         let mut writer = Writer::new(buffer, start);
         let slot = self.base as u64 + if caller == Caller::Libc { 0 } else { 8 };
@@ -128,8 +132,8 @@ const fn is_near(text: Range, base: usize, bytes: usize) -> bool {
     end.saturating_sub(text.start) < REACH && text.end.saturating_sub(start) < REACH
 }
 
-/// Maps `bytes` within reach of `text`: where the kernel likes it if that is near, which it is for libraries, else by trying
-/// places around the text.
+/// Maps `bytes` within reach of `text`: where the kernel likes it if that is near, which it is for
+/// libraries, else by trying places around the text.
 fn map_near(text: Range, bytes: usize) -> Option<usize> {
     let map = |hint: usize, flags: MapFlags| -> Option<usize> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;

@@ -1,13 +1,15 @@
-//! A map from addresses to words. Signal handlers of any thread look up and add entries without a lock; entries are never removed.
+//! A map from addresses to words. Signal handlers of any thread look up and add entries without a
+//! lock; entries are never removed.
 //!
-//! Invariants: the address of a place changes once, from 0. Neither an address nor a word that is added is 0.
+//! Invariants: the address of a place changes once, from 0. Neither an address nor a word that is
+//! added is 0.
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// How many places the map has.
 const PLACE_COUNT: usize = 1 << 16;
-/// The map is full when so many places are used, or one more per thread that adds an entry at that moment. A search for an address that is
-/// not there ends at a free place.
+/// The map is full when so many places are used, or one more per thread that adds an entry at that
+/// moment. A search for an address that is not there ends at a free place.
 const USED_COUNT_MAX: usize = PLACE_COUNT / 4 * 3;
 
 /// Room for one entry.
@@ -30,7 +32,8 @@ impl Addresses {
         Self { places: AtomicPtr::new(core::ptr::null_mut()), used_count: AtomicUsize::new(0) }
     }
 
-    /// Maps the map's memory. To be called once; before, `get` finds nothing and `insert` adds nothing.
+    /// Maps the map's memory. To be called once; before, `get` finds nothing and `insert` adds
+    /// nothing.
     pub(super) fn prepare(&self) -> sys::Result<()> {
         let memory = crate::alloc::map_anonymous(PLACE_COUNT * size_of::<Place>())?;
         self.places.store(memory as *mut Place, Ordering::Release);
@@ -66,8 +69,9 @@ impl Addresses {
         None
     }
 
-    /// Adds `address` with `word`, or replaces its word; neither may be 0. If two threads add one address at a time, the word of one of them
-    /// stays. False if the map is full, also for an address that is in it, or not prepared.
+    /// Adds `address` with `word`, or replaces its word; neither may be 0. If two threads add one
+    /// address at a time, the word of one of them stays. False if the map is full, also for an
+    /// address that is in it, or not prepared.
     pub(super) fn insert(&self, address: usize, word: usize) -> bool {
         debug_assert!(address != 0 && word != 0, "0 stands for what is free");
         if self.used_count.load(Ordering::Relaxed) >= USED_COUNT_MAX {

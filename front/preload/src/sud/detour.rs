@@ -1,10 +1,13 @@
-//! Where a system call that the kernel handed to us runs after all: an instruction in the library's image, then a jump back.
+//! Where a system call that the kernel handed to us runs after all: an instruction in the library's
+//! image, then a jump back.
 //!
-//! A detour changes no register and no memory of the program and has no state, so that calls which return on another stack, twice or never
-//! are nothing special. It is made when its place is first seen and stays. Where the call makes a child, the child arms itself before
-//! it goes back (`arch::detour`).
+//! A detour changes no register and no memory of the program and has no state, so that calls which
+//! return on another stack, twice or never are nothing special. It is made when its place is first
+//! seen and stays. Where the call makes a child, the child arms itself before it goes back
+//! (`arch::detour`).
 //!
-//! The detours lie in zeroed data of the library, since only one range of addresses is allowed to make system calls.
+//! The detours lie in zeroed data of the library, since only one range of addresses is allowed to
+//! make system calls.
 
 use super::addresses::Addresses;
 use crate::arch::detour::{CHILD_BYTES, PLAIN_BYTES, child, plain, program_address, set_image};
@@ -22,12 +25,14 @@ unsafe impl Sync for Room {}
 
 static ROOM: Room = Room(UnsafeCell::new([0; ROOM_BYTES]));
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// By continuation, which is where the program goes on: the detour. Those that make children are kept apart.
+/// By continuation, which is where the program goes on: the detour. Those that make children are
+/// kept apart.
 static DETOURS: [Addresses; 2] = [const { Addresses::new() }; 2];
 
 const _: () = assert!(ROOM_BYTES.is_multiple_of(PAGE_BYTES));
 
-/// Start and length of what may make system calls: from the library's first byte to the end of the detours.
+/// Start and length of what may make system calls: from the library's first byte to the end of the
+/// detours.
 pub(super) fn image() -> (usize, usize) {
     let start = crate::own::address();
     (start, ROOM.0.get() as usize + ROOM_BYTES - start)
@@ -55,7 +60,8 @@ pub(super) fn around(continuation: usize, makes_child: bool) -> Option<usize> {
         return None;
     }
     let detour = ROOM.0.get() as usize + offset;
-    // SAFETY: these bytes of the room are ours alone since the addition, and nobody runs them before they are published.
+    // SAFETY: these bytes of the room are ours alone since the addition, and nobody runs them
+    // before they are published.
     let place = unsafe { core::slice::from_raw_parts_mut(detour as *mut u8, bytes) };
     if makes_child {
         place.copy_from_slice(&child(detour, continuation)?);

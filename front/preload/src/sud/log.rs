@@ -6,7 +6,8 @@
 //! | `missed <call> <object>+<offset> <path or descriptor>` | a call on the array from an instruction that was not patched: an error of ours |
 //! | `other <call> <object>+<offset>` | a call of a kind we serve, from such an instruction, on something else; once per place and process |
 //!
-//! Written on the program's stack, which has room for it unless it is a signal stack of the smallest size; such calls are rare.
+//! Written on the program's stack, which has room for it unless it is a signal stack of the
+//! smallest size; such calls are rare.
 
 use super::addresses::Addresses;
 use crate::calls::directory;
@@ -41,7 +42,8 @@ pub(super) fn armed() {
     line(format_args!("armed {} {}", crate::process::getpid(), String::from_utf8_lossy(&program)));
 }
 
-/// A call whose number we serve was about to be made in front of `continuation`, where nothing was patched.
+/// A call whose number we serve was about to be made in front of `continuation`, where nothing was
+/// patched.
 pub(super) fn missed(number: u32, args: [usize; 6], continuation: usize) {
     let name = ROWS[number as usize].name;
     match concern(number, &args) {

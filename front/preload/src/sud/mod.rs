@@ -1,14 +1,17 @@
-//! A test tool: `CXLRAID_DEBUG_SUD=<log file>` arms Syscall User Dispatch, which shows every system call the patcher did not cover.
+//! A test tool: `CXLRAID_DEBUG_SUD=<log file>` arms Syscall User Dispatch, which shows every system
+//! call the patcher did not cover.
 //!
-//! The kernel runs system calls from the library's own image and turns every other one, in every armed thread, into a SIGSYS. Our
-//! handler lets it through by a [`detour`] and writes to the [`log`] if its number is one the table wants and the instruction is neither
-//! a patched one nor in a trampoline. Armed are the first thread by the constructor, children by fork in
-//! `calls::process`, every other child (threads, vfork, posix_spawn) by the detour it starts in, the next program by its constructor.
-//! Linux: Documentation/admin-guide/syscall-user-dispatch.rst.
+//! The kernel runs system calls from the library's own image and turns every other one, in every
+//! armed thread, into a SIGSYS. Our handler lets it through by a [`detour`] and writes to the
+//! [`log`] if its number is one the table wants and the instruction is neither a patched one nor in
+//! a trampoline. Armed are the first thread by the constructor, children by fork in
+//! `calls::process`, every other child (threads, vfork, posix_spawn) by the detour it starts in,
+//! the next program by its constructor. Linux: Documentation/admin-guide/syscall-user-dispatch.rst.
 //!
-//! A system call that is not the library's then costs a signal, a few microseconds. A handler of SIGSYS that the program blocks by
-//! the mask of sigsuspend(2), ppoll(2) or the like, and that interrupts those, kills it: the kernel cannot deliver another one.
-//! This is no second way of interception: nothing is served here.
+//! A system call that is not the library's then costs a signal, a few microseconds. A handler of
+//! SIGSYS that the program blocks by the mask of sigsuspend(2), ppoll(2) or the like, and that
+//! interrupts those, kills it: the kernel cannot deliver another one. This is no second way of
+//! interception: nothing is served here.
 
 mod addresses;
 mod detour;
@@ -39,7 +42,8 @@ pub(crate) fn is_armed() -> bool {
     ARMED.load(Ordering::Relaxed)
 }
 
-/// Sets up what the handler needs, before signals and sites are taken over. Called by the constructor.
+/// Sets up what the handler needs, before signals and sites are taken over. Called by the
+/// constructor.
 pub(crate) fn prepare(log: &'static CStr) {
     match detour::prepare().and_then(|()| PATCHED.prepare()) {
         Ok(()) => {
@@ -57,7 +61,8 @@ pub(crate) fn patched(continuation: usize) {
     }
 }
 
-/// Arms the first thread and says so in the log. Called by the constructor, when everything else is in place.
+/// Arms the first thread and says so in the log. Called by the constructor, when everything else is
+/// in place.
 pub(crate) fn start() {
     if is_armed() {
         arm();
@@ -71,15 +76,16 @@ pub(crate) fn arm() {
         return;
     }
     let (start, bytes) = detour::image();
-    // SAFETY: from here on our handler, which is installed, stands between this thread and its system calls; the library's
-    // own are in the allowed range.
+    // SAFETY: from here on our handler, which is installed, stands between this thread and its
+    // system calls; the library's own are in the allowed range.
     let result = unsafe { syscall(__NR_prctl as usize, [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, start, bytes, 0, 0]) };
     if result != 0 {
         report!("CXLRAID_DEBUG_SUD: the kernel does not know Syscall User Dispatch (error {}); not armed", -result);
     }
 }
 
-/// A system call from outside the library, which the kernel did not run: the thread goes on with it in a detour.
+/// A system call from outside the library, which the kernel did not run: the thread goes on with it
+/// in a detour.
 ///
 /// # Safety
 /// `context` is that of a running SIGSYS handler of ours whose code is [`SYS_USER_DISPATCH`].
@@ -98,7 +104,8 @@ pub(crate) unsafe fn caught(context: &mut Context) {
     }
 }
 
-/// Puts a thread that is in a detour, before or behind its system call, back to where the program believes it to be.
+/// Puts a thread that is in a detour, before or behind its system call, back to where the program
+/// believes it to be.
 pub(crate) fn leave_detour(context: &mut Context) {
     if is_armed()
         && let Some(address) = detour::origin(context.address())
@@ -107,8 +114,9 @@ pub(crate) fn leave_detour(context: &mut Context) {
     }
 }
 
-/// Whether the call returns twice, the second time in a thread that must arm itself. One that begins without handlers
-/// (posix_spawn of glibc 2.38 and later) cannot: it goes unwatched until it executes a program.
+/// Whether the call returns twice, the second time in a thread that must arm itself. One that
+/// begins without handlers (posix_spawn of glibc 2.38 and later) cannot: it goes unwatched until it
+/// executes a program.
 fn makes_child(number: u32, args: [usize; 6]) -> bool {
     if number == __NR_clone3 {
         return program::read::<u64>(args[0]).is_ok_and(|flags| flags & CLONE_CLEAR_SIGHAND == 0);

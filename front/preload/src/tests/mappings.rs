@@ -136,7 +136,8 @@ fn the_next_process_makes_good_what_a_killed_one_stored() {
     }
 }
 
-/// The last stripe ends behind the last page of the shared copy: making it good faults, which its guard is there for.
+/// The last stripe ends behind the last page of the shared copy: making it good faults, which its
+/// guard is there for.
 #[test]
 fn a_program_starts_with_a_descriptor_of_what_a_killed_one_stored_to() {
     let scene = Scene::new("inherited", ("5", 6, "2048"));
@@ -316,8 +317,9 @@ fn what_is_lent_is_followed_when_the_file_grows_and_locks_outlive_a_change_of_pr
     }
 }
 
-/// The file's owner cuts its backing file on the member that a read-only mapping shows. Another process makes it anew before the
-/// mapping becomes writable. Needs root, for an owner that the array does not trust.
+/// The file's owner cuts its backing file on the member that a read-only mapping shows. Another
+/// process makes it anew before the mapping becomes writable. Needs root, for an owner that the
+/// array does not trust.
 #[test]
 fn a_mapping_that_becomes_writable_shows_the_member_that_is_back() {
     if !::sys::rustix::process::geteuid().is_root() {
@@ -528,7 +530,8 @@ fn huge_pages_are_kept_where_they_are_wanted() {
     }
 }
 
-/// Behind a page cache msync(2) makes a file durable when all of its mappings in the range have been followed. Needs strace, and a build directory on a disk.
+/// Behind a page cache msync(2) makes a file durable when all of its mappings in the range have
+/// been followed. Needs strace, and a build directory on a disk.
 #[test]
 fn what_two_mappings_of_a_file_hold_is_durable() {
     for shape in SHAPES {
@@ -552,7 +555,8 @@ fn what_two_mappings_of_a_file_hold_is_durable() {
     }
 }
 
-/// Runs `judge` on an array whose members have 24 MiB each. Needs the right to mount: without it nothing is judged.
+/// Runs `judge` on an array whose members have 24 MiB each. Needs the right to mount: without it
+/// nothing is judged.
 fn on_small_members(name: &str, shape: Shape, judge: impl FnOnce(&Scene)) {
     let mut mounted = Vec::new();
     let mut array = Array::of(name, shape.0, shape.1);

@@ -1,4 +1,5 @@
-//! AVX2: a line is two 32-byte registers; multiplication by pshufb tables, or by GFNI where the processor has it.
+//! AVX2: a line is two 32-byte registers; multiplication by pshufb tables, or by GFNI where the
+//! processor has it.
 
 use super::kernel_table;
 use crate::gf::{MATRICES, NIBBLES};

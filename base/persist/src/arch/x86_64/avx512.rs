@@ -1,9 +1,9 @@
-//! The kernels for AVX-512 (F, BW, VL). A line is one register; a part of a line is loaded and stored under a
-//! mask. The kernels multiply with look-up tables (vpshufb), or with an instruction of GFNI where the processor
-//! has it.
+//! The kernels for AVX-512 (F, BW, VL). A line is one register; a part of a line is loaded and
+//! stored under a mask. The kernels multiply with look-up tables (vpshufb), or with an instruction
+//! of GFNI where the processor has it.
 //!
-//! *The AVX-512 promise:* every function in this file is called only from functions that are compiled for
-//! AVX-512 (F, BW, VL), which run only on processors that have it.
+//! *The AVX-512 promise:* every function in this file is called only from functions that are
+//! compiled for AVX-512 (F, BW, VL), which run only on processors that have it.
 
 use super::kernel_table;
 use crate::gf::{MATRICES, NIBBLES};
@@ -15,7 +15,8 @@ use core::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(crate) struct Zmm(__m512i);
 
-/// The mask for the lowest `len` bytes of a line. `len` is at most 63: whole lines go without a mask.
+/// The mask for the lowest `len` bytes of a line. `len` is at most 63: whole lines go without a
+/// mask.
 #[inline(always)]
 fn mask(len: usize) -> __mmask64 {
     debug_assert!(len < 64);
@@ -37,7 +38,8 @@ impl Line for Zmm {
 
     #[inline(always)]
     unsafe fn load_part(from: *const u8, len: usize) -> Self {
-        // SAFETY: `len` readable bytes are the caller's promise; bytes that are masked out are not accessed and cannot fault.
+        // SAFETY: `len` readable bytes are the caller's promise; bytes that are masked out are not
+        // accessed and cannot fault.
         unsafe { Self(_mm512_maskz_loadu_epi8(mask(len), from.cast())) }
     }
 
@@ -55,7 +57,8 @@ impl Line for Zmm {
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut u8, len: usize) {
-        // SAFETY: `len` writable bytes are the caller's promise; bytes that are masked out are not accessed and cannot fault.
+        // SAFETY: `len` writable bytes are the caller's promise; bytes that are masked out are not
+        // accessed and cannot fault.
         unsafe { _mm512_mask_storeu_epi8(to.cast(), mask(len), self.0) }
     }
 
@@ -90,30 +93,31 @@ impl Line for Zmm {
     }
 }
 
-/// Does [`Line::pin`]. A function of its own, because `asm!` accepts `zmm_reg` only where the feature is
-/// declared.
+/// Does [`Line::pin`]. A function of its own, because `asm!` accepts `zmm_reg` only where the
+/// feature is declared.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pin_line(mut line: __m512i) -> __m512i {
-    // SAFETY: the assembly contains no instruction. It is not `pure`, so the compiler must take the register's value
-    // as new here and cannot compute it again from where it came.
+    // SAFETY: the assembly contains no instruction. It is not `pure`, so the compiler must take the
+    // register's value as new here and cannot compute it again from where it came.
     unsafe { asm!("/* {0} */", inout(zmm_reg) line, options(nomem, nostack, preserves_flags)) }
     line
 }
 
-/// Multiplication by look-up: the product of a byte is the xor of the products of its two nibbles, which stand
-/// in two tables of 16.
+/// Multiplication by look-up: the product of a byte is the xor of the products of its two nibbles,
+/// which stand in two tables of 16.
 pub(crate) struct Nibbles;
 
 impl Field<Zmm> for Nibbles {
-    /// The products of low nibbles and of high nibbles, each table once in each quarter of the register.
+    /// The products of low nibbles and of high nibbles, each table once in each quarter of the
+    /// register.
     type Factor = (__m512i, __m512i);
 
     #[inline(always)]
     unsafe fn factor(coefficient: u8) -> Self::Factor {
         let tables = NIBBLES[coefficient as usize].as_ptr();
-        // SAFETY: `NIBBLES[c]` is 32 bytes, the tables for low and for high nibbles one after the other; the AVX-512
-        // promise.
+        // SAFETY: `NIBBLES[c]` is 32 bytes, the tables for low and for high nibbles one after the
+        // other; the AVX-512 promise.
         unsafe {
             (
                 _mm512_broadcast_i32x4(_mm_loadu_si128(tables.cast())),
@@ -138,15 +142,16 @@ impl Field<Zmm> for Nibbles {
     unsafe fn double(line: Zmm) -> Zmm {
         // SAFETY: the AVX-512 promise.
         unsafe {
-            // Bytes whose top bit is set overflow when doubled: they are reduced by the polynomial 0x11d.
+            // Bytes whose top bit is set overflow when doubled: they are reduced by the polynomial
+            // 0x11d.
             let overflow = _mm512_maskz_set1_epi8(_mm512_movepi8_mask(line.0), 0x1d);
             Zmm(_mm512_xor_si512(_mm512_add_epi8(line.0, line.0), overflow))
         }
     }
 }
 
-/// Multiplication by a matrix of 8 × 8 bits (vgf2p8affineqb). GFNI's own multiplication is for the polynomial
-/// 0x11b, not for 0x11d.
+/// Multiplication by a matrix of 8 × 8 bits (vgf2p8affineqb). GFNI's own multiplication is for the
+/// polynomial 0x11b, not for 0x11d.
 pub(crate) struct Gfni;
 
 impl Field<Zmm> for Gfni {

@@ -34,7 +34,8 @@ fn detect() -> u32 {
         let leaf1 = __cpuid(1);
         let leaf7 = __cpuid_count(7, 0);
         let bit = |register: u32, bit: u32| register >> bit & 1 == 1;
-        // OSXSAVE says that xgetbv may be used; XCR0 which registers the kernel saves: 1 xmm, 2 ymm, 5..=7 masks and zmm.
+        // OSXSAVE says that xgetbv may be used; XCR0 which registers the kernel saves: 1 xmm, 2
+        // ymm, 5..=7 masks and zmm.
         let enabled = if bit(leaf1.ecx, 27) { xcr0() } else { 0 };
         if enabled & 0x06 == 0x06 && bit(leaf1.ecx, 28) && bit(leaf7.ebx, 5) {
             found |= AVX2;

@@ -1,20 +1,22 @@
-//! The guarded call: saves what is needed to come back to its caller from any instruction inside it.
+//! The guarded call: saves what is needed to come back to its caller from any instruction inside
+//! it.
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
 
-/// Byte offsets in the kernel's `ucontext` (asm/ucontext.h, asm/sigcontext.h): registers start at 40, in the order r8..r15, rdi,
-/// rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags.
+/// Byte offsets in the kernel's `ucontext` (asm/ucontext.h, asm/sigcontext.h): registers start at
+/// 40, in the order r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags.
 const RSP_OFFSET: usize = 40 + 15 * 8;
 const RIP_OFFSET: usize = 40 + 16 * 8;
 const EFLAGS_OFFSET: usize = 40 + 17 * 8;
 const DIRECTION_FLAG: u64 = 1 << 10;
 
-/// Calls `function(argument)` with the stack pointer stored in `*resume_slot` meanwhile, and 0 after it. Returns 0, or 1 if
-/// the call was left through [`redirect`].
+/// Calls `function(argument)` with the stack pointer stored in `*resume_slot` meanwhile, and 0
+/// after it. Returns 0, or 1 if the call was left through [`redirect`].
 ///
 /// # Safety
-/// `resume_slot` is writable and not otherwise used during the call; `function` may be called with `argument`.
+/// `resume_slot` is writable and not otherwise used during the call; `function` may be called with
+/// `argument`.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn enter(
     function: unsafe extern "C" fn(*mut c_void),
@@ -42,7 +44,8 @@ pub(crate) unsafe extern "C" fn enter(
     )
 }
 
-/// Where a call that is left continues, with the stack pointer [`enter`] stored: restores what it pushed and returns 1.
+/// Where a call that is left continues, with the stack pointer [`enter`] stored: restores what it
+/// pushed and returns 1.
 #[unsafe(naked)]
 unsafe extern "C" fn resume() {
     naked_asm!(
@@ -62,8 +65,8 @@ unsafe extern "C" fn resume() {
 /// Makes the return from a signal continue in [`resume`].
 ///
 /// # Safety
-/// `ucontext` is the third argument of a signal handler running on the thread that is inside [`enter`], and `stack_pointer` is
-/// what that call stored.
+/// `ucontext` is the third argument of a signal handler running on the thread that is inside
+/// [`enter`], and `stack_pointer` is what that call stored.
 pub(crate) unsafe fn redirect(ucontext: *mut c_void, stack_pointer: usize) {
     let context = ucontext.cast::<u8>();
     // SAFETY: the offsets are within the kernel's ucontext and 8-byte aligned; they are ABI.

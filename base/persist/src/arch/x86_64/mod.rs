@@ -61,8 +61,8 @@ impl Isa {
     }
 }
 
-/// The kernels of `isa`: whole lines stored non-temporally if `stream`, else ordinarily. To be called only where
-/// [`Isa::is_available`].
+/// The kernels of `isa`: whole lines stored non-temporally if `stream`, else ordinarily. To be
+/// called only where [`Isa::is_available`].
 pub(crate) const fn table(isa: Isa, stream: bool) -> &'static Table {
     match (isa, stream) {
         (Isa::Sse2, true) => &sse2::stream::TABLE,
@@ -78,7 +78,8 @@ pub(crate) const fn table(isa: Isa, stream: bool) -> &'static Table {
     }
 }
 
-/// Orders all earlier stores, non-temporal ones and write-backs included, before all later ones (sfence).
+/// Orders all earlier stores, non-temporal ones and write-backs included, before all later ones
+/// (sfence).
 #[inline(always)]
 pub fn fence() {
     store_fence();
@@ -119,8 +120,9 @@ pub(crate) fn prefetch(address: *const u8) {
 
 /// Whether [`copy_string`] is a good way to copy from `src` to `dst`.
 ///
-/// Not where the destination lies less than a line after the source modulo 4096: the processor takes its stores for what it is
-/// about to load, and is two to six times slower (EPYC; the C library's memcpy is too).
+/// Not where the destination lies less than a line after the source modulo 4096: the processor
+/// takes its stores for what it is about to load, and is two to six times slower (EPYC; the C
+/// library's memcpy is too).
 #[inline(always)]
 pub(crate) fn suits_copy_string(dst: *mut u8, src: *const u8) -> bool {
     let distance = (dst as usize).wrapping_sub(src as usize) % 4096;
@@ -143,8 +145,8 @@ pub(crate) unsafe fn copy_string(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// Writes the lines that hold `len` bytes at `address` back to memory, keeping them cached where the processor can
-/// (clwb, else clflushopt, else clflush). Ordered by the next [`fence`].
+/// Writes the lines that hold `len` bytes at `address` back to memory, keeping them cached where
+/// the processor can (clwb, else clflushopt, else clflush). Ordered by the next [`fence`].
 ///
 /// # Safety
 /// `address` is mapped for `len` bytes; a page that is gone faults, as a load would.
@@ -165,7 +167,8 @@ unsafe fn write_back_lines(address: *const u8, len: usize) {
     let first = address as usize & !63;
     let last = (address as usize + len - 1) & !63;
     for line in (first..=last).step_by(64) {
-        // SAFETY: the instruction is there (cpuid), the line holds at least one of the caller's bytes.
+        // SAFETY: the instruction is there (cpuid), the line holds at least one of the caller's
+        // bytes.
         unsafe {
             if have & cpuid::CLWB != 0 {
                 asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags));
@@ -178,11 +181,12 @@ unsafe fn write_back_lines(address: *const u8, len: usize) {
     }
 }
 
-/// After a kernel was left in the middle: clears the upper halves of the vector registers, as its end would have done, so that
-/// the program's SSE code does not pay for mixing.
+/// After a kernel was left in the middle: clears the upper halves of the vector registers, as its
+/// end would have done, so that the program's SSE code does not pay for mixing.
 pub(crate) fn wipe_vector_state() {
     if cpuid::CACHE.load(Ordering::Relaxed) & cpuid::AVX2 != 0 {
-        // SAFETY: the processor has AVX; the upper halves hold nothing of a caller's (the ABI lets calls clobber them).
+        // SAFETY: the processor has AVX; the upper halves hold nothing of a caller's (the ABI lets
+        // calls clobber them).
         unsafe { asm!("vzeroupper", options(nostack, preserves_flags)) }
     }
 }
@@ -214,7 +218,8 @@ macro_rules! kernel_table {
 
             #[target_feature(enable = $features)]
             unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
-                // SAFETY: passed on; the instructions are this function's features. So in all of them.
+                // SAFETY: passed on; the instructions are this function's features. So in all of
+                // them.
                 unsafe { template::copy::<$line, $stream>(dst, src, len) }
             }
 

@@ -1,4 +1,5 @@
-//! SSE2: a line is four 16-byte registers. These kernels are the fallback, since every x86-64 processor has SSE2.
+//! SSE2: a line is four 16-byte registers. These kernels are the fallback, since every x86-64
+//! processor has SSE2.
 
 use super::kernel_table;
 use crate::line::{Field, Line};
@@ -33,7 +34,8 @@ impl Line for Xmm {
     #[inline(always)]
     unsafe fn pin(self) -> Self {
         let [mut a, mut b, mut c, mut d] = self.0;
-        // SAFETY: the text is a comment and no instruction. It is not `pure`, so the compiler neither repeats nor moves it.
+        // SAFETY: the text is a comment and no instruction. It is not `pure`, so the compiler
+        // neither repeats nor moves it.
         unsafe {
             asm!("/* {0} {1} {2} {3} */", inout(xmm_reg) a, inout(xmm_reg) b, inout(xmm_reg) c, inout(xmm_reg) d,
                 options(nomem, nostack, preserves_flags));
@@ -117,7 +119,8 @@ impl Field<Xmm> for Doubling {
     unsafe fn double(line: Xmm) -> Xmm {
         let mut out = line;
         for part in &mut out.0 {
-            // SAFETY: SSE2 is part of x86-64. Bytes with the top bit set are negative: they get the polynomial.
+            // SAFETY: SSE2 is part of x86-64. Bytes with the top bit set are negative: they get the
+            // polynomial.
             unsafe {
                 let overflow = _mm_and_si128(_mm_cmpgt_epi8(_mm_setzero_si128(), *part), _mm_set1_epi8(0x1d));
                 *part = _mm_xor_si128(_mm_add_epi8(*part, *part), overflow);

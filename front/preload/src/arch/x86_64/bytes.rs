@@ -5,8 +5,8 @@
 pub(crate) const JUMP_BYTES: usize = 5;
 /// `syscall`.
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// `mov rax, 15` before a `syscall` is glibc's signal return. Unwinders recognise it by these bytes, so
-/// such a site is not patched.
+/// `mov rax, 15` before a `syscall` is glibc's signal return. Unwinders recognise it by these
+/// bytes, so such a site is not patched.
 pub(crate) const SIGRETURN_PREFIX: [u8; 7] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0];
 /// What fills the bytes of a site behind the jump: `int3`.
 pub(crate) const FILLER: u8 = 0xcc;
@@ -18,12 +18,13 @@ pub(crate) const FRAME_BYTES_MAX: usize = 48;
 const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 /// `jrcxz` over the jump behind it.
 const SKIP_JUMP: [u8; 2] = [0xe3, JUMP_BYTES as u8];
-/// Offset of the jump in [`Writer::call_entry`], counted from the return address of the call. The unwind
-/// entry in `entry.rs` has the same number.
+/// Offset of the jump in [`Writer::call_entry`], counted from the return address of the call. The
+/// unwind entry in `entry.rs` has the same number.
 const RESUME_JUMP: usize = STEP_BACK.len() + SKIP_JUMP.len();
 const _: () = assert!(RESUME_JUMP == 10);
 
-/// Whether `code` begins with an instruction that loads the number of a system call: `mov eax, constant`, `mov rax, constant`, or a move ([`is_move`]).
+/// Whether `code` begins with an instruction that loads the number of a system call: `mov eax,
+/// constant`, `mov rax, constant`, or a move ([`is_move`]).
 pub(crate) fn begins_load(code: &[u8]) -> bool {
     matches!(code, [0xb8, ..] | [0x48, 0xc7, 0xc0, ..]) || is_move(code)
 }
@@ -33,8 +34,8 @@ pub(crate) const fn is_move(code: &[u8]) -> bool {
     matches!(code, [0x48..=0x4f, 0x8b, ..] | [0x48..=0x4f, 0x89, 0xc0..=0xff, ..])
 }
 
-/// Calls `found` with the offset of every pair of bytes in `code` that would be a `syscall`, in ascending
-/// order. Pairs in the middle of other instructions are reported too.
+/// Calls `found` with the offset of every pair of bytes in `code` that would be a `syscall`, in
+/// ascending order. Pairs in the middle of other instructions are reported too.
 pub(crate) fn find_syscalls(code: &[u8], mut found: impl FnMut(usize)) {
     use core::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
     let mut offset = 0;
@@ -60,11 +61,11 @@ pub(crate) fn find_syscalls(code: &[u8], mut found: impl FnMut(usize)) {
     }
 }
 
-/// Calls `found` with the target of everything in `code` (at `address`) that looks like a jump with a
-/// displacement of 32 bits, conditional or not (`e9`, `0f 80` to `0f 8f`).
+/// Calls `found` with the target of everything in `code` (at `address`) that looks like a jump with
+/// a displacement of 32 bits, conditional or not (`e9`, `0f 80` to `0f 8f`).
 ///
-/// A superset: byte values inside other instructions are reported too. Short jumps (`eb`, `70` to `7f`)
-/// are not looked for.
+/// A superset: byte values inside other instructions are reported too. Short jumps (`eb`, `70` to
+/// `7f`) are not looked for.
 pub(crate) fn find_near_jumps(code: &[u8], address: u64, mut found: impl FnMut(u64)) {
     let mut at = 0;
     while at + JUMP_BYTES <= code.len() {
@@ -83,15 +84,15 @@ pub(crate) fn find_near_jumps(code: &[u8], address: u64, mut found: impl FnMut(u
     }
 }
 
-/// The bytes of `jmp target` for an instruction that stands at `address`. None if `target` is 2 GiB or
-/// more away.
+/// The bytes of `jmp target` for an instruction that stands at `address`. None if `target` is 2 GiB
+/// or more away.
 pub(crate) fn jump(address: u64, target: u64) -> Option<[u8; JUMP_BYTES]> {
     let distance = i32::try_from(target.wrapping_sub(address + JUMP_BYTES as u64) as i64).ok()?.to_le_bytes();
     Some([0xe9, distance[0], distance[1], distance[2], distance[3]])
 }
 
-/// Writes machine code into a buffer, in ascending order. The code will run at `address`, which need not
-/// be the buffer's.
+/// Writes machine code into a buffer, in ascending order. The code will run at `address`, which
+/// need not be the buffer's.
 pub(crate) struct Writer<'a> {
     buffer: &'a mut [u8],
     address: u64,
@@ -120,8 +121,8 @@ impl<'a> Writer<'a> {
         self.length += bytes.len();
     }
 
-    /// Stores, in the four bytes that will lie at address `position`, the distance from address `end` to
-    /// address `target`. Those bytes have been written.
+    /// Stores, in the four bytes that will lie at address `position`, the distance from address
+    /// `end` to address `target`. Those bytes have been written.
     pub(crate) fn fix(&mut self, position: u64, end: u64, target: u64) {
         let at = (position - self.address) as usize;
         match (i32::try_from(target.wrapping_sub(end) as i64), self.buffer.get_mut(at..at + 4)) {
@@ -139,14 +140,16 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends code that
-    /// 1. lowers the stack pointer by 128, so that the program's red zone (the bytes below its stack
-    ///    pointer that it may use) is kept,
+    /// 1. lowers the stack pointer by 128, so that the program's red zone (the bytes below its
+    ///    stack pointer that it may use) is kept,
     /// 2. calls the function whose address lies in memory at `pointer`,
     /// 3. raises the stack pointer again,
-    /// 4. jumps to the place that [`Self::resume_at`] sets, if the function returned with `rcx` not 0: the
-    ///    system call is done; otherwise goes on behind, where the program's `syscall` is still to run.
+    /// 4. jumps to the place that [`Self::resume_at`] sets, if the function returned with `rcx` not
+    ///    0: the system call is done; otherwise goes on behind, where the program's `syscall` is
+    ///    still to run.
     ///
-    /// Returns the address behind the call, which `resume_at`, [`continuation`] and [`instruction`] take.
+    /// Returns the address behind the call, which `resume_at`, [`continuation`] and [`instruction`]
+    /// take.
     pub(crate) fn call_entry(&mut self, pointer: u64) -> u64 {
         self.put(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
         self.put(&[0xff, 0x15, 0, 0, 0, 0]); // call [pointer]; `fix` sets the distance
@@ -170,12 +173,13 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Where the program goes on when its system call is done: the target that [`Writer::resume_at`] set in
-/// the trampoline whose call returns to `resume`, which is the instruction behind the program's `syscall`.
+/// Where the program goes on when its system call is done: the target that [`Writer::resume_at`]
+/// set in the trampoline whose call returns to `resume`, which is the instruction behind the
+/// program's `syscall`.
 ///
 /// # Safety
-/// [`Writer::call_entry`] returned `resume`, [`Writer::resume_at`] was called for it, and the trampoline is
-/// mapped.
+/// [`Writer::call_entry`] returned `resume`, [`Writer::resume_at`] was called for it, and the
+/// trampoline is mapped.
 pub(crate) unsafe fn continuation(resume: usize) -> usize {
     let end = resume + RESUME_JUMP + JUMP_BYTES;
     // SAFETY: the caller's promise: the four bytes before `end` are the displacement of that jump.
@@ -183,13 +187,13 @@ pub(crate) unsafe fn continuation(resume: usize) -> usize {
     end.wrapping_add_signed(distance as isize)
 }
 
-/// Where the program goes on if its `syscall` is still to run. Behind the jump of `resume_at` a trampoline
-/// has either a `jmp` to the program's own `syscall`, whose target is returned, or the `syscall` itself,
-/// whose address is returned.
+/// Where the program goes on if its `syscall` is still to run. Behind the jump of `resume_at` a
+/// trampoline has either a `jmp` to the program's own `syscall`, whose target is returned, or the
+/// `syscall` itself, whose address is returned.
 ///
 /// # Safety
-/// As for [`continuation`]; at least five bytes of the trampoline's area follow the jump of `resume_at`
-/// ([`FRAME_BYTES_MAX`] has room for them).
+/// As for [`continuation`]; at least five bytes of the trampoline's area follow the jump of
+/// `resume_at` ([`FRAME_BYTES_MAX`] has room for them).
 pub(crate) unsafe fn instruction(resume: usize) -> usize {
     let at = resume + RESUME_JUMP + JUMP_BYTES;
     // SAFETY: the caller's promise: at least five bytes of trampoline lie here.
@@ -203,7 +207,8 @@ mod tests {
 
     #[test]
     fn syscalls_are_found_at_every_position() {
-        // The search goes by blocks of 16 bytes: the code has four whole blocks, and from 0 to 16 bytes behind them.
+        // The search goes by blocks of 16 bytes: the code has four whole blocks, and from 0 to 16
+        // bytes behind them.
         for length in 64..=80 {
             for position in 0..=length - 2 {
                 let mut code = std::vec![0x90u8; length];

@@ -50,7 +50,8 @@ impl Context {
         self.rip = address as u64;
     }
 
-    /// Makes a thread that was about to make a system call go on behind it, at `address`, with the call's result.
+    /// Makes a thread that was about to make a system call go on behind it, at `address`, with the
+    /// call's result.
     pub(crate) const fn end_call(&mut self, address: usize, result: isize) {
         (self.rip, self.rax) = (address as u64, result as u64);
     }
@@ -86,13 +87,15 @@ impl Context {
         if stepping { self.eflags |= TRAP_FLAG } else { self.eflags &= !TRAP_FLAG }
     }
 
-    /// Puts the thread where the entry stub would have left it: at `address`, registers as `call` says.
+    /// Puts the thread where the entry stub would have left it: at `address`, registers as `call`
+    /// says.
     ///
     /// # Safety
-    /// The thread was interrupted in the way out of a stub: rbp is that stub's frame on the program's stack, vectors are
-    /// restored, and `call` is the frame's.
+    /// The thread was interrupted in the way out of a stub: rbp is that stub's frame on the
+    /// program's stack, vectors are restored, and `call` is the frame's.
     pub(crate) unsafe fn leave(&mut self, call: &Call, address: usize) {
-        // SAFETY: the caller's promise: rbp points at the saved rbp, above it the return address and the red zone skip.
+        // SAFETY: the caller's promise: rbp points at the saved rbp, above it the return address
+        // and the red zone skip.
         let saved_rbp = unsafe { *(self.rbp as *const u64) };
         self.rsp = self.rbp + 16 + 128;
         self.rbp = saved_rbp;
@@ -115,9 +118,11 @@ impl Call {
         self.continuation() - 2
     }
 
-    /// The address behind the instruction, in the program (or in the trampoline, if the instruction was moved).
+    /// The address behind the instruction, in the program (or in the trampoline, if the instruction
+    /// was moved).
     pub(crate) fn continuation(&self) -> usize {
-        // SAFETY: `resume` was pushed by the call instruction of the trampoline that entered the stub.
+        // SAFETY: `resume` was pushed by the call instruction of the trampoline that entered the
+        // stub.
         unsafe { super::bytes::continuation(self.resume) }
     }
 }

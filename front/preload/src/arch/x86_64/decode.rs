@@ -1,6 +1,7 @@
 //! Decoding instructions: iced-x86 behind one function, [`decode`].
 //!
-//! It is needed only for an object seen for the first time; after that the site cache knows everything.
+//! It is needed only for an object seen for the first time; after that the site cache knows
+//! everything.
 
 use heap::vec::Vec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -48,7 +49,8 @@ pub(crate) struct Step {
     pub(crate) flow: Flow,
     /// Where a branch or jump leads; 0 for others.
     pub(crate) target: u64,
-    /// The address a position-dependent memory operand or `lea` means, and where in the instruction its distance lies.
+    /// The address a position-dependent memory operand or `lea` means, and where in the instruction
+    /// its distance lies.
     pub(crate) relative: Option<(u64, u8)>,
     pub(crate) number: Number,
     pub(crate) table: Table,
@@ -147,7 +149,8 @@ mod tests {
 
     #[test]
     fn an_instruction_is_told_apart_by_what_moving_it_needs() {
-        // xor eax, eax; je +2; mov rcx, [rip + 0x10]; syscall; ret; jmp -2; call 0; mov eax, 0x101; lea rdx, [rip - 4]
+        // xor eax, eax; je +2; mov rcx, [rip + 0x10]; syscall; ret; jmp -2; call 0; mov eax, 0x101;
+        // lea rdx, [rip - 4]
         let code = [
             0x31, 0xc0, 0x74, 0x02, 0x48, 0x8b, 0x0d, 0x10, 0, 0, 0, 0x0f, 0x05, 0xc3, 0xeb, 0xfe, 0xe8, 0, 0, 0, 0, 0xb8, 1, 1,
             0, 0, 0x48, 0x8d, 0x15, 0xfc, 0xff, 0xff, 0xff,

@@ -1,9 +1,10 @@
 //! Detours: their bytes.
 //!
-//! Syscall User Dispatch (SUD) delivers a program's system calls to the library, as signals (`crate::sud`). A detour is a piece of code by
-//! which such a call is made after all: it executes `syscall` and jumps to the *continuation*, which is the address in the program of the
-//! instruction after its `syscall`. A child starts without SUD. So in the detour of a call that makes a child, the child first turns SUD
-//! on for itself: it *arms* itself.
+//! Syscall User Dispatch (SUD) delivers a program's system calls to the library, as signals
+//! (`crate::sud`). A detour is a piece of code by which such a call is made after all: it executes
+//! `syscall` and jumps to the *continuation*, which is the address in the program of the
+//! instruction after its `syscall`. A child starts without SUD. So in the detour of a call that
+//! makes a child, the child first turns SUD on for itself: it *arms* itself.
 //!
 //! | offset | [`plain`] | [`child`] |
 //! |---|---|---|
@@ -13,8 +14,8 @@
 //! | 13 | | `lea r11, [rip + 12]`, where the continuation's address is stored; `jmp` to `cxlraid_arm_child` |
 //! | 32 | | the continuation's address |
 //!
-//! A system call destroys rcx and r11, so a detour may use both. It keeps the flags, so a detour must not change them: `jrcxz` does not.
-//! Every detour begins at a multiple of 16.
+//! A system call destroys rcx and r11, so a detour may use both. It keeps the flags, so a detour
+//! must not change them: `jrcxz` does not. Every detour begins at a multiple of 16.
 
 use super::bytes::{SYSCALL, jump};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -38,8 +39,9 @@ pub(crate) fn plain(continuation: usize) -> [u8; PLAIN_BYTES] {
     bytes
 }
 
-/// The detour of a call that makes a child, for the place `address`. In the child it leads through `cxlraid_arm_child` to `continuation`;
-/// None if that code is further than 2 GiB from `address`. Bytes that are not used are breakpoints.
+/// The detour of a call that makes a child, for the place `address`. In the child it leads through
+/// `cxlraid_arm_child` to `continuation`; None if that code is further than 2 GiB from `address`.
+/// Bytes that are not used are breakpoints.
 pub(crate) fn child(address: usize, continuation: usize) -> Option<[u8; CHILD_BYTES]> {
     let mut bytes = [0xcc; CHILD_BYTES];
     bytes[..2].copy_from_slice(&SYSCALL);
@@ -54,8 +56,9 @@ pub(crate) fn child(address: usize, continuation: usize) -> Option<[u8; CHILD_BY
     Some(bytes)
 }
 
-/// `room` is the memory in which detours lie. For a thread whose instruction pointer is at `offset` in it, just before or just after the
-/// `syscall` of a detour, it is the address in the program before or after the program's `syscall`. None at every other place.
+/// `room` is the memory in which detours lie. For a thread whose instruction pointer is at `offset`
+/// in it, just before or just after the `syscall` of a detour, it is the address in the program
+/// before or after the program's `syscall`. None at every other place.
 pub(crate) fn program_address(room: &[u8], offset: usize) -> Option<usize> {
     let (start, within) = (offset & !15, offset & 15);
     let detour = room.get(start..)?;
@@ -67,10 +70,12 @@ pub(crate) fn program_address(room: &[u8], offset: usize) -> Option<usize> {
     Some(continuation - SYSCALL.len() + within)
 }
 
-/// Start and length of the code whose system calls SUD lets through, the library's own. `cxlraid_arm_child` reads it.
+/// Start and length of the code whose system calls SUD lets through, the library's own.
+/// `cxlraid_arm_child` reads it.
 static IMAGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Sets the range of code whose system calls SUD lets through in children. To be called before the first detour of a child is made.
+/// Sets the range of code whose system calls SUD lets through in children. To be called before the
+/// first detour of a child is made.
 pub(crate) fn set_image(start: usize, bytes: usize) {
     IMAGE[0].store(start, Ordering::Relaxed);
     IMAGE[1].store(bytes, Ordering::Relaxed);
@@ -81,9 +86,10 @@ core::arch::global_asm!(
     ".p2align 4",
     ".hidden cxlraid_arm_child",
     ".globl cxlraid_arm_child",
-    // Runs in the child. Registers are saved on the child's stack, which may be its parent's, below the red zone. r11 holds the address at
-    // which the continuation's address is stored. The call is prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, image, its length, no
-    // selector). If it fails, the child goes on without SUD: the test tool sees its calls no more.
+    // Runs in the child. Registers are saved on the child's stack, which may be its parent's, below
+    // the red zone. r11 holds the address at which the continuation's address is stored. The call
+    // is prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, image, its length, no selector).
+    // If it fails, the child goes on without SUD: the test tool sees its calls no more.
     "cxlraid_arm_child:",
     "lea rsp, [rsp - 128]",
     "pushfq",

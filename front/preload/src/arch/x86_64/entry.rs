@@ -1,20 +1,28 @@
-//! The stubs: code that trampolines call, which hands a system call to `dispatch` and carries out its verdict; and the entry for signals.
+//! The stubs: code that trampolines call, which hands a system call to `dispatch` and carries out
+//! its verdict; and the entry for signals.
 //!
-//! On entry all registers are as for the program's `syscall` instruction, except `rsp`: the trampoline has moved it below the red zone, and
-//! its return address is on top. On return `rcx` = 0 asks the trampoline to run the program's instruction, with rax and the arguments as
-//! they came in; `rcx` = 1 says that `rax` is the result. As after a real system call only rax, rcx and r11 change, and the flags do not.
+//! On entry all registers are as for the program's `syscall` instruction, except `rsp`: the
+//! trampoline has moved it below the red zone, and its return address is on top. On return `rcx` =
+//! 0 asks the trampoline to run the program's instruction, with rax and the arguments as they came
+//! in; `rcx` = 1 says that `rax` is the result. As after a real system call only rax, rcx and r11
+//! change, and the flags do not.
 //!
-//! 1. A call whose number is not wanted, or whose descriptor is not of the array, returns at once, without touching flags or stack.
-//! 2. For every other call the stub switches to the thread's private stack, since the program's may have a few KiB (a signal stack, a
-//!    coroutine's). It saves the argument registers (a [`Call`]) and xmm0-15, and calls `dispatch`. Code of libc and ld.so around a
-//!    `syscall` is compiled for the baseline processor, so it keeps nothing in wider registers.
-//! 3. The stub for sites in other objects (`foreign`) saves the whole vector state, since code around them may keep wide vectors.
+//! 1. A call whose number is not wanted, or whose descriptor is not of the array, returns at once,
+//!    without touching flags or stack.
+//! 2. For every other call the stub switches to the thread's private stack, since the program's may
+//!    have a few KiB (a signal stack, a coroutine's). It saves the argument registers (a [`Call`])
+//!    and xmm0-15, and calls `dispatch`. Code of libc and ld.so around a `syscall` is compiled for
+//!    the baseline processor, so it keeps nothing in wider registers.
+//! 3. The stub for sites in other objects (`foreign`) saves the whole vector state, since code
+//!    around them may keep wide vectors.
 //!
-//! The verdict of `dispatch` is [`crate::call::PASS`] (0: the program's instruction runs; `Call::result` is the number, for rax),
-//! [`crate::call::DONE`] (1: `Call::result` is the result) or [`crate::call::RUN`] (2: the stub makes the call in `Call::instead`).
+//! The verdict of `dispatch` is [`crate::call::PASS`] (0: the program's instruction runs;
+//! `Call::result` is the number, for rax), [`crate::call::DONE`] (1: `Call::result` is the result)
+//! or [`crate::call::RUN`] (2: the stub makes the call in `Call::instead`).
 //!
-//! Three labels are known to `signals`. At `unblocked` the program's mask has just been restored, so that a deferred signal arrives; all that is
-//! needed to leave is in the frame. `run` is the `syscall` by which the stub makes a call, and `ran` lies behind it.
+//! Three labels are known to `signals`. At `unblocked` the program's mask has just been restored,
+//! so that a deferred signal arrives; all that is needed to leave is in the frame. `run` is the
+//! `syscall` by which the stub makes a call, and `ran` lies behind it.
 
 use crate::call::Call;
 use crate::thread::word;
@@ -23,16 +31,19 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use sys::thread::ThreadBlock;
 
-/// What becomes of a call, by the low 16 bits of its number (`dispatch` looks at the rest): 0 the program's instruction runs; 1 `dispatch` is
-/// asked; 2 it is asked if the first argument may be a descriptor of the array.
+/// What becomes of a call, by the low 16 bits of its number (`dispatch` looks at the rest): 0 the
+/// program's instruction runs; 1 `dispatch` is asked; 2 it is asked if the first argument may be a
+/// descriptor of the array.
 pub(crate) static WANTED: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
-/// By the low 16 bits of a descriptor: not 0 if one that ends in these bits may be of the array (the table of open files decides).
+/// By the low 16 bits of a descriptor: not 0 if one that ends in these bits may be of the array
+/// (the table of open files decides).
 pub(crate) static OURS: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
 /// 1 if xsave can be used: the foreign stub then saves the vector state by it.
 pub(crate) static WIDE_VECTORS: AtomicU8 = AtomicU8::new(0);
 
-// The frame of a stub, from rsp upwards: xmm0-15, the `Call`, the verdict's word, the word that says whether wide vectors are saved, and, in the
-// foreign stub, the area of xsave, which must begin at a multiple of 64.
+// The frame of a stub, from rsp upwards: xmm0-15, the `Call`, the verdict's word, the word that
+// says whether wide vectors are saved, and, in the foreign stub, the area of xsave, which must
+// begin at a multiple of 64.
 
 /// Bytes of xmm0-15, which lie below the `Call` in a stub's frame.
 pub(crate) const VECTOR_BYTES: usize = 256;
@@ -53,16 +64,19 @@ const MASK: usize = VECTOR_BYTES + offset_of!(Call, mask);
 const INSTEAD: usize = VECTOR_BYTES + offset_of!(Call, instead);
 /// Offset of the word with the top of the private stack in the thread block.
 const STACK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::PRIVATE_STACK_TOP;
-/// The state components that xsave saves: SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM. x87 is left out: the library does not use it.
+/// The state components that xsave saves: SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM. x87 is left out:
+/// the library does not use it.
 const WIDE_MASK: usize = 0xe6;
 /// Room for the area of xsave.
 const WIDE_BYTES: usize = 4096;
 /// Size of the stack on which a thread runs in the library.
 pub(crate) const PRIVATE_STACK_BYTES: usize = 256 << 10;
-/// The address that is proposed to mmap for the next private stack. Until [`place_stacks`] has run, it is one where usually nothing is mapped.
+/// The address that is proposed to mmap for the next private stack. Until [`place_stacks`] has run,
+/// it is one where usually nothing is mapped.
 static NEXT_STACK: AtomicUsize = AtomicUsize::new(0x4700_0000_0000);
 
-/// Draws the place of the private stacks, so that nobody can guess their addresses. Called by the constructor, before any thread has one.
+/// Draws the place of the private stacks, so that nobody can guess their addresses. Called by the
+/// constructor, before any thread has one.
 pub(crate) fn place_stacks() {
     /// Room for the first four thousand stacks; more are proposed behind it.
     const ROOM_BYTES: usize = 1 << 30;
@@ -75,7 +89,8 @@ global_asm!(
     ".hidden \\name",
     "\\name:",
     ".endm",
-    // Calls that are none of the array's return here. Only instructions that keep the flags are used, such as `lea` and `jrcxz`.
+    // Calls that are none of the array's return here. Only instructions that keep the flags are
+    // used, such as `lea` and `jrcxz`.
     ".macro cxlraid_filter leave, stay",
     "lea r11, [rip + {wanted}]",
     "movzx ecx, ax",
@@ -88,15 +103,18 @@ global_asm!(
     "movzx ecx, byte ptr [r11 + rcx]",
     "jrcxz \\leave",
     ".endm",
-    // Unwinders skip the trampoline, which needs no unwind entries then: the caller is the program, behind its `syscall`. There the stack
-    // pointer is rbp + 144 (the saved rbp, the return address, the red zone of 128 bytes). The address is what `bytes::continuation` makes of
-    // the return address r at rbp + 8: r + 15 + (the i32 at r + 11); in DWARF: dup, +11, deref 4, sign-extend, plus, +15.
+    // Unwinders skip the trampoline, which needs no unwind entries then: the caller is the program,
+    // behind its `syscall`. There the stack pointer is rbp + 144 (the saved rbp, the return
+    // address, the red zone of 128 bytes). The address is what `bytes::continuation` makes of the
+    // return address r at rbp + 8: r + 15 + (the i32 at r + 11); in DWARF: dup, +11, deref 4,
+    // sign-extend, plus, +15.
     ".macro cxlraid_caller",
     ".cfi_def_cfa rbp, 144",
     ".cfi_offset rbp, -144",
     ".cfi_escape 0x16, 0x10, 0x11, 0x76, 8, 0x06, 0x12, 0x23, 11, 0x94, 4, 0x08, 32, 0x24, 0x08, 32, 0x26, 0x22, 0x23, 15",
     ".endm",
-    // From here on rbp is where the program's rbp lies on the program's stack. The flags go to ax, the number to rcx.
+    // From here on rbp is where the program's rbp lies on the program's stack. The flags go to ax,
+    // the number to rcx.
     ".macro cxlraid_frame",
     "push rbp",
     "mov rbp, rsp",
@@ -120,8 +138,9 @@ global_asm!(
     "movaps [rsp + 16 * \\n], xmm\\n",
     ".endr",
     ".endm",
-    // Switches to the private stack, unless the thread is on it already, as a handler of the program is that runs on top of a stub. Goes to
-    // `first` if the thread has none; `cxlraid_first_call`, which must follow in the same stub, comes back to 51.
+    // Switches to the private stack, unless the thread is on it already, as a handler of the
+    // program is that runs on top of a stub. Goes to `first` if the thread has none;
+    // `cxlraid_first_call`, which must follow in the same stub, comes back to 51.
     ".macro cxlraid_switch first",
     "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
     "mov r11, qword ptr fs:[r11 + {stack_word}]",
@@ -137,15 +156,17 @@ global_asm!(
     "mov rsp, r11",
     "52:",
     ".endm",
-    // The thread's first call: maps its private stack. Pushed are rax and rcx, which are in use, and the registers that take mmap's arguments;
-    // r11 is free. That is 64 bytes, since the program's stack may be small. If there is no memory, the call goes on upon the program's stack,
-    // and the next call tries again.
+    // The thread's first call: maps its private stack. Pushed are rax and rcx, which are in use,
+    // and the registers that take mmap's arguments; r11 is free. That is 64 bytes, since the
+    // program's stack may be small. If there is no memory, the call goes on upon the program's
+    // stack, and the next call tries again.
     ".macro cxlraid_first_call",
     ".irp r, rax, rcx, rdi, rsi, rdx, r10, r8, r9",
     "push \\r",
     ".endr",
     "mov eax, 9",
-    // Places are 4096 bytes further apart than stacks are long: what overflows a stack faults, if the kernel follows the proposal.
+    // Places are 4096 bytes further apart than stacks are long: what overflows a stack faults, if
+    // the kernel follows the proposal.
     "mov edi, {private_stack_bytes} + 4096",
     "lock xadd qword ptr [rip + {next_stack}], rdi",
     "mov esi, {private_stack_bytes}",
@@ -215,7 +236,8 @@ global_asm!(
     "mov rsp, rbp",
     "pop rbp",
     "ret",
-    // A signal was deferred: give the thread its mask back, which lets the signal in at `unblocked`.
+    // A signal was deferred: give the thread its mask back, which lets the signal in at
+    // `unblocked`.
     "33:",
     "mov [rsp + {verdict}], r11",
     "mov eax, 14",
@@ -285,8 +307,8 @@ global_asm!(
     "27:",
     "cxlraid_first_call",
     ".cfi_endproc",
-    // ---- signals: asks `arrived` for the program's handler, and jumps to it with the registers and the stack that the kernel gave; returns if
-    // there is none to run ----
+    // ---- signals: asks `arrived` for the program's handler, and jumps to it with the registers and
+    // the stack that the kernel gave; returns if there is none to run ----
     ".p2align 4",
     "cxlraid_label cxlraid_signal_entry",
     ".cfi_startproc",
@@ -379,8 +401,8 @@ label!(/// The restorer of handlers that the library installs for itself, and of
 /// The call in the frame of a stub, and the verdict, which is valid at [`unblocked`] only.
 ///
 /// # Safety
-/// `stack_pointer` is that of a thread interrupted at one of the labels [`unblocked`], [`run`] or [`ran`]; nobody else uses
-/// the frame while the reference lives.
+/// `stack_pointer` is that of a thread interrupted at one of the labels [`unblocked`], [`run`] or
+/// [`ran`]; nobody else uses the frame while the reference lives.
 pub(crate) unsafe fn frame<'a>(stack_pointer: usize) -> (&'a mut Call, u32) {
     // SAFETY: the caller's promise; the stub laid the frame out with these offsets.
     unsafe { (&mut *((stack_pointer + VECTOR_BYTES) as *mut Call), *((stack_pointer + VERDICT) as *const u64) as u32) }

@@ -1,7 +1,8 @@
 //! The memory functions compiled code expects, hidden, because there is no libc below us.
 //!
-//! They copy small structures and paths; the data of files is copied by the kernels in `persist`. Sizes up to 32 bytes take
-//! two overlapping loads and stores, larger ones a 32-byte loop, large ones `rep movsb`.
+//! They copy small structures and paths; the data of files is copied by the kernels in `persist`.
+//! Sizes up to 32 bytes take two overlapping loads and stores, larger ones a 32-byte loop, large
+//! ones `rep movsb`.
 
 use core::arch::global_asm;
 
@@ -134,7 +135,8 @@ global_asm!(
     "jmp 51b",
     "52:",
     "ret",
-    // Named by the unwind tables of the precompiled core library; with panic = abort nothing calls them.
+    // Named by the unwind tables of the precompiled core library; with panic = abort nothing calls
+    // them.
     "cxlraid_function rust_eh_personality",
     "cxlraid_function _Unwind_Resume",
     "ud2",

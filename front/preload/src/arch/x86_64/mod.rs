@@ -23,13 +23,15 @@ pub(crate) unsafe fn touch(byte: *mut u8) {
     unsafe { core::arch::asm!("lock or byte ptr [{0}], 0", in(reg) byte, options(nostack)) };
 }
 
-/// Whether valgrind runs these instructions: it knows a request by four rotations that leave a register as it was, and answers in `rdx` (RUNNING_ON_VALGRIND of
+/// Whether valgrind runs these instructions: it knows a request by four rotations that leave a
+/// register as it was, and answers in `rdx` (RUNNING_ON_VALGRIND of
 /// <valgrind/valgrind.h>). A processor executes them to no effect.
 pub(crate) fn is_under_valgrind() -> bool {
     const RUNNING_ON_VALGRIND: usize = 0x1001;
     let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
     let depth: usize;
-    // SAFETY: `rdi` is 128 bits rotated in all and so as before; nothing but `rdx` and the flags changes.
+    // SAFETY: `rdi` is 128 bits rotated in all and so as before; nothing but `rdx` and the flags
+    // changes.
     unsafe {
         core::arch::asm!(
             "rol rdi, 3",
