@@ -309,7 +309,7 @@ fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
 
 fn re_add(arguments: &ReAdd) -> Result<Exit, Failure> {
     let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
-    let from = source(Some(&arguments.name))?;
+    let from = source_to_use(Some(&arguments.name))?;
     print(&rebuild::re_add(&from, &arguments.member, called(&from), &begin)?)
 }
 

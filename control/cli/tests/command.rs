@@ -574,6 +574,7 @@ fn files_are_not_used_by_command_and_library_in_one_process() {
         "remove db m1",
         "rebuild db",
         "rebuild db m1",
+        "re-add db m1",
         "replace db m1 other",
         "mount db other",
         "mount --foreground db other",

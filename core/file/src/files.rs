@@ -602,9 +602,7 @@ impl Files {
             if runtime.leave_file(inode.entry) {
                 if inode.name() != Name::Has {
                     self.note_freed(inode.attribute(), inode.size());
-                    self.discard_if_kept(inode.attribute(), inode.name());
-                    self.table.free(&self.array, inode.number);
-                    self.forget_unfollowed(&inode);
+                    self.free(&inode);
                 } else {
                     let shared = inode.shared();
                     if shared.tail_unfinished.load(Ordering::Relaxed) != 0 || shared.size_lock.owner().is_some() {
@@ -619,6 +617,13 @@ impl Files {
                 self.keep(idle, place, &inode);
             }
         });
+    }
+
+    /// Frees a file without a name that no process has open any more. The open-files lock is held.
+    fn free(&self, inode: &Inode) {
+        self.discard_if_kept(inode.attribute(), inode.name());
+        self.table.free(&self.array, inode.number);
+        self.forget_unfollowed(inode);
     }
 
     /// Notes that a file has no name (any more), and which kind of none: it is freed now, or by the
@@ -791,8 +796,7 @@ impl Files {
             runtime.with_open_files(|_| {
                 let last = runtime.leave_file(inode.entry);
                 if last && inode.name() != Name::Has {
-                    self.discard_if_kept(inode.attribute(), inode.name());
-                    self.forget_unfollowed(inode);
+                    self.free(inode);
                 } else if last {
                     let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim(is_present)));
                 }

@@ -71,9 +71,14 @@ impl Files {
     }
 
     /// Frees the records of files that were open without a name when their processes died. Nobody
-    /// has a file open.
+    /// has a file open. While members are out of which that is not on record, as where programs have
+    /// only read without them, this waits for another start: a member that is away is not to become
+    /// stale by what nobody misses.
     pub fn free_orphans(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
+        if !array.runtime().out_unrecorded().is_empty() {
+            return Ok(());
+        }
         table.each_odd(array, |number, state| {
             if state == InodeState::Orphan.code() {
                 array.before_change()?;

@@ -10,6 +10,7 @@
 
 use crate::absent::{AGAIN, identity};
 use crate::attributes::ANCHOR;
+use crate::create::is_dots;
 use crate::located::open_below;
 use crate::remembered::{Epochs, hash};
 use crate::replay::Purpose;
@@ -83,7 +84,8 @@ impl Namespace {
         }
         // open(2) makes no name that has a slash behind it.
         if flags.contains(OFlags::CREATE) && path.text().ends_with(b"/") {
-            return self.refuse_to_make(path, OsError::ISDIR);
+            let is_there = is_dots(without_slashes(path.text())) && flags.contains(OFlags::EXCL);
+            return self.refuse_to_make(path, if is_there { OsError::EXIST } else { OsError::ISDIR });
         }
         let exclusive = flags.contains(OFlags::CREATE | OFlags::EXCL);
         let purpose = if flags.contains(OFlags::CREATE) { Purpose::Change } else { Purpose::Look };

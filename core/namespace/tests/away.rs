@@ -33,6 +33,27 @@ fn without(array: &mut TestArray, slot: usize, act: impl FnOnce(&TestArray)) -> 
     array.namespace.files().array().runtime().out()
 }
 
+/// A process that dies leaves the record of a file that it had open without a name. Nobody misses
+/// that one: it is freed when all members are there.
+#[test]
+fn a_file_without_a_name_that_a_process_left_open_makes_no_member_stale() {
+    for (level, member_count) in SHAPES {
+        let mut array = filled(level, member_count);
+        let unnamed = OFlags::RDWR.union(OFlags::TMPFILE).union(OFlags::CLOEXEC);
+        let opened = inside(array.namespace.open(b"/data", unnamed, 0o600));
+        let attribute = file_of(&opened).attribute();
+        std::mem::forget(opened);
+        for slot in 0..member_count {
+            let out = without(&mut array, slot, |array| {
+                assert!(slot != 0 || array.namespace.files().state_of(attribute).is_some(), "{level}: it waits");
+                assert_eq!(content_unchecked(array).len(), 50_000);
+            });
+            assert_eq!(out, MemberSet::EMPTY, "{level} without member {slot}");
+        }
+        assert_eq!(array.namespace.files().state_of(attribute), None, "{level}: in the end");
+    }
+}
+
 /// Names changed in every way, and a file whose last write its thread's lane still names.
 fn filled(level: Level, member_count: usize) -> TestArray {
     let array = TestArray::with(level, member_count);

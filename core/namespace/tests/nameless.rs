@@ -39,6 +39,22 @@ fn a_file_unlinked_or_replaced_while_open_is_kept_until_it_is_closed() {
     array.assert_same_trees();
 }
 
+/// As programs end that leave their files to be closed by the kernel.
+#[test]
+fn an_exit_frees_what_is_open_without_a_name() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    let opened = create(names, "/data/file");
+    write(&opened, 0, &[7; 50_000]);
+    let attribute = file_of(&opened).attribute();
+    inside(names.unlink(b"/data/file"));
+    assert!(names.files().state_of(attribute).is_some());
+    names.files().leave(true);
+    assert_eq!(names.files().state_of(attribute), None);
+    assert_eq!(orphans(&array), [0; 3]);
+    std::mem::forget(opened);
+}
+
 #[test]
 fn a_process_that_never_had_it_open_is_served() {
     let array = TestArray::new();

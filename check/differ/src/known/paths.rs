@@ -8,6 +8,13 @@ use crate::{
 use Argument::{Bytes, Memory, Number, Path};
 
 pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
+    // `.` and `..` are there already, also with a slash behind them (O_CREAT and O_EXCL).
+    || {
+        let names = ["./", "d0/./", "d0/..//", "d0/../", ".", "d0/.", "d0/", "f0/./", "none/./"];
+        let flags = [libc::O_CREAT | libc::O_EXCL, libc::O_CREAT, libc::O_CREAT | libc::O_EXCL | libc::O_RDWR];
+        let opened = |name: &&str| flags.map(|flags| call("open", vec![path(name), Number(flags.into()), Number(0o600)]));
+        names.iter().flat_map(opened).collect()
+    },
     // Names that are `.` or `..` are refused before all else, also with flags that a file system
     // lacks.
     || {
