@@ -221,7 +221,8 @@ fn note_standings(found: &[(&Path, usize, Standing, Option<&str>)], members: &mu
         member.slot = slot;
         if standing != Standing::InSync {
             let note = reason.unwrap_or("a start does without it");
-            (member.state, member.note) = (MemberState::Failed, Some(note.to_owned()));
+            let state = if standing == Standing::Stale { MemberState::Stale } else { MemberState::Failed };
+            (member.state, member.note) = (state, Some(note.to_owned()));
         }
     }
     members.sort_by_key(|member| member.slot);

@@ -16,6 +16,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs,
+    io::{BufRead as _, BufReader, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -68,6 +69,51 @@ fn last_re_add(bench: &Bench) -> String {
 fn take_out(bench: &Bench, member: &str) {
     let failed = bench.run(&["fail", "db", member]);
     assert!(failed.status.success(), "{}", err(&failed));
+}
+
+/// Programs that run began without a member, which is back at its place: nothing is on record of
+/// that before they change something.
+#[test]
+fn a_member_that_programs_began_without_is_told_and_brought_back() {
+    for changes in [false, true] {
+        let bench = filled();
+        fs::rename(bench.path("m1"), bench.path("away")).unwrap();
+        let script = "echo begun; read line; [ $0 = false ] || echo changed > /data/files/new; echo $line";
+        let mut program = bench.command(&["run", "db", "--", "sh", "-euc", script, &changes.to_string()]);
+        let program = program.env("CXLRAID_LIB", library()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut program = program.spawn().unwrap();
+        let mut said = BufReader::new(program.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "begun\n");
+        fs::rename(bench.path("away"), bench.path("m1")).unwrap();
+
+        let status = bench.run(&["status", "db"]);
+        let told = out(&status);
+        assert_eq!(status.status.code(), Some(3), "{told}");
+        assert!(told.contains("2 of 3 members work, 0 more may fail"), "{told}");
+        assert!(told.contains("stale, volatile: programs that run have begun without it"), "{told}");
+        let replaced = bench.run(&["replace", "db", "m1", "new"]);
+        assert!(!err(&replaced).contains("is in sync"), "{}", err(&replaced));
+        fs::rename(bench.path("m0"), bench.path("other")).unwrap();
+        let refused = bench.run(&["status", "db"]);
+        let told = out(&refused);
+        assert!(refused.status.code() == Some(1) && told.contains("2 of 3 members cannot be used"), "{told}");
+        fs::rename(bench.path("other"), bench.path("m0")).unwrap();
+
+        let adding = bench.command(&["re-add", "db", "m1", "--wait", "60"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        sleep(Duration::from_millis(500));
+        writeln!(program.stdin.take().unwrap(), "end").unwrap();
+        assert!(program.wait().unwrap().success());
+        let added = adding.unwrap().wait_with_output().unwrap();
+        assert!(added.status.success(), "{changes}: {}", err(&added));
+        let last = last_re_add(&bench);
+        assert!(last.contains("only what changed while it was away"), "{changes}: {last}");
+        assert_fits(&bench, &format!("{changes}"));
+        for away in ["m0", "m1", "m2"] {
+            assert_bears(&bench, away);
+        }
+    }
 }
 
 #[test]

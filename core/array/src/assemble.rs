@@ -24,7 +24,7 @@ use crate::judge::{Verdict, has_fewer_in_sync, inspect_all, judge, lacking, rebu
 use crate::lent;
 use crate::member::{Finding, Member, Standing};
 use crate::needed;
-use crate::runtime::Runtime;
+use crate::runtime::{JobBoard, Runtime};
 use crate::superblock;
 use crate::tables;
 use crate::waiting;
@@ -165,7 +165,12 @@ impl Array {
         if !exclusive::is_used(&members) && members.iter().any(|member| member.standing == Standing::InSync) {
             outdated.minus(lost).iter().for_each(|slot| members[slot].standing = Standing::InSync);
         }
-        let members = emptied::without_names(&config.prefixes, members);
+        let mut members = emptied::without_names(&config.prefixes, members);
+        if exclusive::is_used(&members) {
+            // A start would go on as the programs do that run.
+            let board = JobBoard::open(array_uuid, superblock.access);
+            leave_unused(&mut members, board.map_or(MemberSet::EMPTY, |board| board.out()));
+        }
         let geometry = superblock.geometry()?;
         let out = lacking(&members).minus(rebuilding(&members));
         let is_enough = needed::is_enough(&geometry, &members, out, rebuilding(&members));
@@ -288,6 +293,7 @@ impl Array {
             runtime.set_use_count(superblock.use_count);
             runtime.note_clean(superblock.is_clean().then_some(superblock.event_count));
         } else if !needed::is_enough(&geometry, &members, runtime.out().union(out), runtime.rebuilding()) {
+            leave_unused(&mut members, runtime.out());
             return Err(AttachError::too_many_out(&geometry, &members));
         } else {
             let is_elsewhere = |standing| matches!(standing, Standing::Missing | Standing::Replaced);
@@ -313,11 +319,7 @@ impl Array {
         };
         let changed = Changed::open(&members, alone.then_some(&make))?;
         runtime.finish_assembly();
-        for slot in runtime.out().iter() {
-            if members[slot].standing == Standing::InSync {
-                members[slot].standing = Standing::Stale;
-            }
-        }
+        leave_unused(&mut members, runtime.out());
         Ok(Some(Self {
             config: config.clone(),
             geometry,
@@ -381,6 +383,16 @@ fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, 
     let result = if still_blank { superblock::create(config, &roots).map(|()| true) } else { Ok(false) };
     let _ = flock(first, FlockOperation::Unlock);
     result
+}
+
+/// Notes of the members in `out`, which processes that are attached do without, that they are not
+/// used, also where nothing has been put on record of that yet: the first change does.
+fn leave_unused(members: &mut [Member], out: MemberSet) {
+    let is_unused = |member: &&mut Member| out.contains(member.slot) && member.standing == Standing::InSync;
+    for member in members.iter_mut().filter(is_unused) {
+        member.standing = Standing::Stale;
+        member.finding = Some(why::NOT_IN_USE.into());
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ pub const NO_DIRECTORY: &str = "no such directory";
 pub const NO_SUPERBLOCK: &str = "no superblock";
 /// An empty directory.
 pub const EMPTY: &str = "the directory is empty; is its device mounted?";
+/// A member that lacks nothing, as far as its superblock tells, and that running programs do without.
+pub const NOT_IN_USE: &str = "programs that run have begun without it";
 /// Of a member only `.cxlraid` is there.
 pub const EMPTIED: &str = "it was emptied: only .cxlraid is left";
 

@@ -165,10 +165,16 @@ pub fn begin(config: &Config, slot: Slot, content: Content) -> core::result::Res
 /// [`FillError`] if the array cannot be attached.
 pub fn prove(config: &Config, slot: Slot) -> core::result::Result<core::result::Result<(), Unproven>, FillError> {
     let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
-    let proven = files.array().prove(slot).map(|_| ());
+    let proven = || {
+        // Programs may do without the member since they began, and have changed nothing yet: what
+        // proves that it left in order is written when that is put on record.
+        files.array().before_change()?;
+        Ok(files.array().prove(slot).map(|_| ()))
+    };
+    let proven = proven();
     files.detach();
     files.array().abandon();
-    Ok(proven)
+    proven.map_err(FillError::Os)
 }
 
 /// A process that brings a member into use which was begun while programs run ([`begin`]).

@@ -322,6 +322,12 @@ impl JobBoard {
         self.segment().job.wish.store(number << WISH_BITS | wish as u64, Ordering::Release);
     }
 
+    /// The members that the processes which are attached do without.
+    #[must_use]
+    pub fn out(&self) -> MemberSet {
+        MemberSet::from_bits(self.segment().out.load(Ordering::Acquire))
+    }
+
     /// The processes that are attached, but this one. Some of them may have died.
     #[must_use]
     pub fn programs(&self) -> Vec<u32> {
