@@ -160,6 +160,43 @@ pub(crate) fn handed(options: &Options, programs: &Programs) -> Result<(), Strin
     Ok(())
 }
 
+/// A shell that the library does not reach works in directories which programs of the library rename
+/// and remove; `r` begins such a program there.
+const STARTED: &str = r#"
+D=$PWD; mkdir A; echo hi >A/file; cd A
+r mv "$D/A" "$D/Z"; r true; ls "$D"
+r sh -c 'echo x >new; cat file'; echo y >new2; ls .
+r mkdir "$D/A"; r sh -c 'echo z >new3'; ls "$D/A"; ls "$D/Z"
+mkdir "$D/B"; cd "$D/B"; r rmdir "$D/B"; r sh -c 'echo lost >here' 2>&- || echo refused; ls "$D"
+cd "$D/Z"; r sh -c 'pwd; echo found >here'; cat here
+"#;
+
+/// A program of the library that is started in a directory of the mount works in that one, whatever
+/// name it has by now.
+pub(crate) fn started(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    fs::create_dir_all(ground.data()).map_err(|error| error.to_string())?;
+    ground.mount_at(&ground.data(), &[])?;
+    let plain = ground.path("plain");
+    fs::create_dir(&plain).map_err(|error| error.to_string())?;
+    let said = |directory: &Path, how: &str| {
+        let served = ground.running("r");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("r() {{ {how} \"$@\"; }}\n{STARTED}")]).current_dir(directory).stdin(Stdio::null());
+        served.get_envs().filter_map(|(name, value)| Some((name, value?))).for_each(|(name, value)| _ = shell.env(name, value));
+        let output = shell.output().map_err(|error| format!("bash: {error}"))?;
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        Ok::<_, String>(text.replace(&directory.display().to_string(), "@"))
+    };
+    let through_library = format!("'{}' run '{}' --", options.command.display(), ground.name());
+    let (expected, found) = (said(&plain, "")?, said(&ground.data(), &through_library)?);
+    if found != expected {
+        return Err(format!("it said\n{found}\nand in a plain directory\n{expected}"));
+    }
+    ground.unmount()?;
+    ground.conclude()
+}
+
 /// Static programs of other makes, and one that gains rights.
 pub(crate) fn makes(options: &Options, programs: &Programs) -> Result<(), String> {
     let mut ground = Ground::new(options, programs, "5", 3)?;

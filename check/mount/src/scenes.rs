@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 26] = [
+pub(crate) const ALL: [(&str, Scene); 27] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -33,6 +33,7 @@ pub(crate) const ALL: [(&str, Scene); 26] = [
     ("refusals", refusals),
     ("fstab", fstab),
     ("handed", handed::handed),
+    ("started-in", handed::started),
     ("makes", handed::makes),
     ("silent", handed::silent),
     ("raced", handed::raced),

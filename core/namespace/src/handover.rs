@@ -18,6 +18,11 @@ const READS: u32 = 2 << 30;
 const WRITES: u32 = 1 << 30;
 const KIND: u32 = 0xc8 << 8;
 
+/// The extended attribute by which a mount tells where in the array what it is asked of is now; NOENT
+/// if that has no name any more. getcwd(2) does not tell it: the kernel does not hear of a directory
+/// that gets another name without the mount.
+pub const PATH: &core::ffi::CStr = c"system.cxlraid.path";
+
 /// Asks a mount which array's it is, and which of the array's paths it shows.
 pub const IDENTIFY: u32 = READS | (IDENTITY_BYTES as u32) << 16 | KIND | 1;
 /// Says that a descriptor of the mount takes the place of an anchor of the calling process. The

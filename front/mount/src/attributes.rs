@@ -6,8 +6,8 @@ use crate::{
     wire::{self, AttributesOut, GetattrIn, GetxattrIn, GetxattrOut, Header, SetattrIn, SetxattrIn, valid},
 };
 use file::FileRef;
-use namespace::{Access, AtFlags, FileType, Namespace, Node as Kind, OFlags, Timestamps, XattrFlags};
-use sys::rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT};
+use namespace::{Access, AtFlags, FileType, Namespace, Node as Kind, OFlags, Timestamps, XattrFlags, handover};
+use sys::rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT, fstat};
 use sys::{AsFd as _, BorrowedFd, OsError, Result};
 
 /// Values and lists of extended attributes are at most this long (xattr(7)).
@@ -121,7 +121,22 @@ impl Session {
     pub(crate) fn get_xattr(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, rest) = wire::split::<GetxattrIn>(body)?;
         let name = wire::split_name(rest)?.0;
+        if name == handover::PATH.to_bytes() {
+            return give(asked.bytes, answer, |buffer| self.on_node(header.node, |fd, _| self.tell_path(fd, buffer)));
+        }
         give(asked.bytes, answer, |buffer| self.on_node(header.node, |fd, kind| self.names.getxattr_open(fd, kind, name, buffer)))
+    }
+
+    /// Tells where in the array a node is now.
+    fn tell_path(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+        if fstat(fd)?.st_nlink == 0 {
+            return Err(OsError::NOENT);
+        }
+        let path = self.names.logical_path_of(fd)?.ok_or(OsError::NODATA)?;
+        if !buffer.is_empty() {
+            buffer.get_mut(..path.len()).ok_or(OsError::RANGE)?.copy_from_slice(&path);
+        }
+        Ok(path.len())
     }
 
     pub(crate) fn list_xattrs(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {

@@ -18,7 +18,7 @@ use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_getcwd, __NR_unshare, CLONE_FS};
 use namespace::{ProgramPath, Reached, Twin};
 use sys::raw::{check, syscall};
-use sys::rustix::fs::{CWD, Mode, OFlags, openat};
+use sys::rustix::fs::{CWD, Mode, OFlags, getxattr, openat};
 use sys::rustix::io::fcntl_dupfd_cloexec;
 use sys::{AsRawFd, BorrowedFd, IntoRawFd, OsError, RawFd};
 
@@ -45,11 +45,27 @@ pub(crate) fn start() {
     } else if let Ok(namespace) = array::namespace()
         && namespace.owns(&host)
     {
-        let made = namespace.files().array().make_directories(&host);
-        if made.is_ok() {
-            let _ = enter(ProgramPath::known(&host));
+        match told_by_mount() {
+            Ok(path) => _ = enter(ProgramPath::known(&path)),
+            // No mount of an array.
+            Err(OsError::OPNOTSUPP | OsError::NODATA | OsError::NOSYS) => {
+                let made = namespace.files().array().make_directories(&host);
+                if made.is_ok() {
+                    let _ = enter(ProgramPath::known(&host));
+                }
+            }
+            // It has been removed, or the mount does not answer: the program stays where it is.
+            Err(_) => {}
         }
     }
+}
+
+/// Where in the array the current directory is now, if that is one of an array's mount.
+fn told_by_mount() -> Result<Vec<u8>, OsError> {
+    let mut path = heap::vec![0; crate::uapi::PATH_MAX];
+    let length = getxattr(c".", namespace::handover::PATH, &mut path[..])?;
+    path.truncate(length);
+    Ok(path)
 }
 
 /// Finds out where a copy of the process is.
