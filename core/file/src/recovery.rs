@@ -71,17 +71,20 @@ impl Files {
     }
 
     /// Frees the records of files that were open without a name when their processes died. Nobody
-    /// has a file open. While members are out of which that is not on record, as where programs have
-    /// only read without them, this waits for another start: a member that is away is not to become
-    /// stale by what nobody misses.
+    /// has a file open.
+    ///
+    /// That is no change of which a member has to hear that is away and not on record as that, as
+    /// where programs only read without it: it would be stale for what nobody misses. When it is
+    /// back its records are freed by the start that finds it, and none of the numbers has been given
+    /// to another file before its absence was recorded.
     pub fn free_orphans(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
-        if !array.runtime().out_unrecorded().is_empty() {
-            return Ok(());
-        }
+        let is_recorded = array.runtime().out_unrecorded().is_empty();
         table.each_odd(array, |number, state| {
             if state == InodeState::Orphan.code() {
-                array.before_change()?;
+                if is_recorded {
+                    array.before_change()?;
+                }
                 table.free(array, number);
             }
             Ok(())
