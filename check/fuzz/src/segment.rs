@@ -27,8 +27,9 @@ use units::ChunkBytes;
 const PAGE_BYTES: usize = 4096;
 const FILE_BYTES: usize = 40_000;
 const NAMES: [&str; 3] = ["f0", "f1", "f2"];
-/// How long a child may take, waiting or not: first, and where it has computed most of that time, so
-/// that an input of many steps, each of which ends, is told from one that computes without end.
+/// How long a child may take, waiting or not. A child that has computed for most of the first time is
+/// run again and given the second: an input of many steps, each of which ends, needs more time, and
+/// one that computes without end uses up that, too.
 const LIMITS_US: [i64; 2] = [500_000, 5_000_000];
 /// How long files may become: who may write the segment may say that a file is long, and filling it
 /// takes the kernel its time.

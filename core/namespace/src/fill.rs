@@ -159,10 +159,10 @@ pub fn begin(config: &Config, slot: Slot, content: Content) -> core::result::Res
 }
 
 /// Asks whether a member that is out can keep its files ([`Content::Kept`]). Nothing is changed on
-/// it.
+/// the member; the other members' superblocks record that it is out, if they do not yet.
 ///
 /// # Errors
-/// [`FillError`] if the array cannot be attached.
+/// [`FillError`] if the array cannot be attached, or if that cannot be recorded.
 pub fn prove(config: &Config, slot: Slot) -> core::result::Result<core::result::Result<(), Unproven>, FillError> {
     let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
     let proven = || {
