@@ -45,6 +45,16 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
         let advise = vec![Number(-10_001), Bytes(ranges, Place::Good), Number(2), Wide(3, 1 << 31), Number(0)];
         vec![map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3), call("process_madvise", advise), load(0, PAGE)]
     },
+    // Where the program's half of the address space ends, differs by processor.
+    || {
+        let read = |buffer: i64| call("pread64", vec![Number(3), Number(buffer), Number(0), Number(0)]);
+        let ranges: Vec<u8> = [1 << 47, PAGE, MAPS, PAGE].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let advise = vec![Number(-10_000), Bytes(ranges, Place::Good), Number(2), Number(11), Number(0)];
+        let ends = [(1 << 47) - PAGE, 1 << 47, (1 << 56) - PAGE, 1 << 56, i64::MAX - PAGE + 1, i64::MIN];
+        let mut steps: Vec<Step> = ends.into_iter().map(read).collect();
+        steps.extend([map(0, PAGE, READ_WRITE, SHARED | FIXED, 3), call("process_madvise", advise)]);
+        steps
+    },
     // The kernel reads an argument of 32 bits from the lower half of its register: these calls
     // remove the file's bytes, and its redundancy must follow.
     || {

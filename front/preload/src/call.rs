@@ -58,6 +58,12 @@ impl Verdict {
 }
 
 impl Call {
+    /// Returns a call of the library's own, which is served as if the program made it. It has no
+    /// place in the program to go back to.
+    pub(crate) const fn of_library(number: usize, args: [usize; 6]) -> Self {
+        Self { number, args, result: 0, resume: 0, flags: 0, unblock: 0, mask: 0, instead: [0; 7], then: None, scratch: [0; 4] }
+    }
+
     /// Argument `index` as a descriptor, as the kernel reads it.
     pub(crate) const fn descriptor(&self, index: usize) -> sys::RawFd {
         self.args[index] as sys::RawFd

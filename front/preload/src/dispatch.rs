@@ -78,8 +78,9 @@ const FOREIGN_MOUNT: isize = -(namespace::FOREIGN_MOUNT.raw_os_error() as isize)
 /// What [`calls::node::REPLACED`] looks like as a result.
 const REPLACED: isize = -(calls::node::REPLACED.raw_os_error() as isize);
 
+/// Serves a call. For `enter`, and for handlers that carry out another call.
 #[inline]
-fn serve(call: &mut Call) -> Verdict {
+pub(crate) fn serve(call: &mut Call) -> Verdict {
     loop {
         match serve_row(call) {
             Verdict::Done(REPLACED) => {}

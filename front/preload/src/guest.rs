@@ -53,6 +53,10 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
         nr::__NR_fsconfig if mount::given_to_file_system(call, is_anchor) => Verdict::error(OsError::OPNOTSUPP),
         nr::__NR_open_by_handle_at => open_handle(call),
         _ if row.way == Way::Refuse => Verdict::error(OsError::NOSYS),
+        // The requests are the process', and kept under a lock.
+        nr::__NR_io_setup | nr::__NR_io_submit | nr::__NR_io_getevents | nr::__NR_io_pgetevents | nr::__NR_io_destroy => {
+            Verdict::error(OsError::NOSYS)
+        }
         // The mask and the actions are each task's own; forks, and calls on memory, look after
         // guests themselves.
         nr::__NR_rt_sigaction | nr::__NR_rt_sigprocmask | nr::__NR_fork | nr::__NR_vfork | nr::__NR_clone | nr::__NR_clone3 => {

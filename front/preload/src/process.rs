@@ -274,6 +274,7 @@ pub(crate) fn getpid() -> u32 {
 /// Every lock of the library, in the order they are taken.
 fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
     let locks = [
+        Some(crate::calls::aio::lock()),
         Some(crate::stack::lock()),
         Some(crate::patch::objects::lock()),
         Some(crate::array::held_lock()),

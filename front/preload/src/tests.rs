@@ -176,6 +176,30 @@ fn registers_survive_calls_outside_libc() {
     run_twice("foreign");
 }
 
+/// The contexts and the requests of Linux AIO on an array and on a plain directory, and what is
+/// left of the array's redundancy.
+#[test]
+fn asynchronous_requests_are_answered_as_by_the_kernel() {
+    let array = Array::new("aio");
+    let (program, source) = (array.folder.join("aio"), Path::new(FOLDER).join("tests/aio.c"));
+    assert!(Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).status().unwrap().success());
+    let make = ["-c", "mkdir -p /cxlraid-preload-test"];
+    assert!(array.command(Path::new("/bin/sh")).args(make).status().unwrap().success());
+    for seed in 1..=8 {
+        let said = |mut command: Command, file: &str| {
+            let output = command.args([file, &seed.to_string()]).current_dir("/").output().unwrap();
+            assert!(output.status.success(), "seed {seed}: {}", output.status);
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let plain = said(Command::new(&program), array.folder.join("plain").to_str().unwrap());
+        let served = said(array.command(&program), "/cxlraid-preload-test/file");
+        for (line, (plain, served)) in plain.lines().zip(served.lines()).enumerate() {
+            assert_eq!(plain, served, "seed {seed}, line {line}");
+        }
+        assert_eq!(plain.lines().count(), served.lines().count(), "seed {seed}");
+    }
+}
+
 #[test]
 fn the_current_directory_is_changed_on_every_member() {
     use std::os::unix::fs::MetadataExt as _;

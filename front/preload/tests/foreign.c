@@ -1,4 +1,4 @@
-/* System calls outside libc: registers, flags and wide vectors survive, on a small stack; asynchronous I/O is refused; the backtrace of a
+/* System calls outside libc: registers, flags and wide vectors survive, on a small stack; io_uring is refused; the backtrace of a
  * handler that arrives inside the library leads back to main. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -61,7 +61,6 @@ int main(int count, char **arguments) {
         swapcontext(&main_context, &small_context);
     }
     CHECK(syscall(SYS_io_uring_setup, 8, 0) == -1 && errno == ENOSYS);
-    CHECK(syscall(SYS_io_setup, 8, 0) == -1 && errno == ENOSYS);
     sigset_t all;
     void *warm[2];
     backtrace(warm, 2);

@@ -12,22 +12,23 @@ use crate::program;
 use crate::uapi::{MAX_RW_COUNT, RWF_APPEND, RWF_DONTCACHE, RWF_DSYNC, RWF_NOAPPEND, RWF_NOSIGNAL, RWF_SYNC, UIO_MAXIOV};
 use file::FileRef;
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_munmap, __NR_preadv2, __NR_pwritev2, RWF_HIPRI, RWF_NOWAIT};
+use linux_raw_sys::general::{__NR_getrandom, __NR_munmap, __NR_preadv2, __NR_pwritev2, GRND_INSECURE, RWF_HIPRI, RWF_NOWAIT};
 use namespace::Node;
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
+use units::PAGE_BYTES;
 
 /// The most bytes of a vectored write that are gathered on the library's heap.
 const HEAP_BYTES_MAX: usize = 1 << 20;
 
 /// The flags that are accepted. HIPRI, NOWAIT, DONTCACHE and NOSIGNAL have no effect, since the
 /// files are memory. ATOMIC is refused, as by a file system without it.
-const RWF_KNOWN: usize =
+pub(super) const RWF_KNOWN: usize =
     (RWF_HIPRI | RWF_NOWAIT) as usize | RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND | RWF_DONTCACHE | RWF_NOSIGNAL;
 
-/// The end of the program's half of the address space with five levels of page tables, the most
-/// that processors have.
-const ADDRESS_MAX: usize = 1 << 56;
+/// The kernel takes every address below this one for the program's: with four levels of page
+/// tables, the fewest that processors have, the program's half of the address space ends here.
+const ADDRESS_LOW: usize = (1 << 47) - PAGE_BYTES;
 
 type Answer = Result<usize, OsError>;
 
@@ -43,12 +44,22 @@ impl Buffer {
     /// Refuses a buffer that reaches out of the program's half of the address space, even if no
     /// byte of it will be touched.
     #[inline]
-    fn check(self) -> Result<(), OsError> {
+    pub(super) fn check(self) -> Result<(), OsError> {
         match self.address.checked_add(self.bytes) {
-            Some(end) if end <= ADDRESS_MAX => Ok(()),
+            Some(end) if end <= ADDRESS_LOW || may_be_program_s(end) => Ok(()),
             _ => Err(OsError::FAULT),
         }
     }
+}
+
+/// Whether the kernel takes a high address for the program's. Where the program's half of the
+/// address space ends differs by processor (five levels of page tables, address bits that are
+/// masked), so the kernel is asked: it checks also the address of a buffer without bytes.
+#[cold]
+#[inline(never)]
+fn may_be_program_s(end: usize) -> bool {
+    // SAFETY: no byte is stored.
+    unsafe { syscall(__NR_getrandom as usize, [end, 0, GRND_INSECURE as usize, 0, 0, 0]) == 0 }
 }
 
 /// Where a call reads or writes.
@@ -357,7 +368,7 @@ fn check_place(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool, tot
 
 /// The number of bytes of all buffers. Those of a vectored call have at most [`MAX_RW_COUNT`]
 /// together.
-fn bytes_of(buffers: &[Buffer]) -> usize {
+pub(super) fn bytes_of(buffers: &[Buffer]) -> usize {
     buffers.iter().fold(0, |total: usize, buffer| total.saturating_add(buffer.bytes))
 }
 

@@ -1,5 +1,6 @@
 //! What each served call does, one function `fn(&mut Call) -> Verdict` per group of numbers.
 
+pub(crate) mod aio;
 pub(crate) mod attributes;
 mod border;
 pub(crate) mod copy;
@@ -131,6 +132,11 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_sendfile, copy::sendfile),
         (nr::__NR_copy_file_range, copy::copy_file_range),
         (nr::__NR_splice, splice::splice),
+        (nr::__NR_io_setup, aio::set_up),
+        (nr::__NR_io_submit, aio::submit),
+        (nr::__NR_io_getevents, aio::give_events),
+        (nr::__NR_io_pgetevents, aio::give_events),
+        (nr::__NR_io_destroy, aio::destroy),
         (nr::__NR_lseek, space::lseek),
         (nr::__NR_setuid, rights::change),
         (nr::__NR_setgid, rights::change),

@@ -218,6 +218,11 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
+/// Whether a shared mapping of a file of the array has a byte of these.
+pub(crate) fn touches(start: usize, bytes: usize) -> bool {
+    any() && start.checked_add(bytes).is_some_and(|end| !table().touching(start, end).is_empty())
+}
+
 /// In a deputy: the mappings are its process', which follows them.
 pub(crate) fn abandon() {
     MAPPINGS.raw().reset();
