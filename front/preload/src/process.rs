@@ -242,7 +242,7 @@ fn clear_block() {
     use crate::thread::word as index;
     crate::thread::inside().store(0, Ordering::Relaxed);
     sys::thread::block().fault_resume.store(0, Ordering::Relaxed);
-    for cleared in [index::DEFERRED, index::STEPPING, index::ARENA] {
+    for cleared in [index::DEFERRED, index::STEPPING, index::ARENA, index::ARRIVING, index::SIGNAL_WAITS] {
         word(cleared).store(0, Ordering::Relaxed);
     }
     let pretended = word(index::MASK_BEFORE_LENDING).load(Ordering::Relaxed);

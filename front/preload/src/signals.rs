@@ -11,6 +11,9 @@
 //!   of the program just behind its call instruction. So no handler of the program runs while the
 //!   library holds a lock, and a handler that unwinds the stack (glibc's SIGCANCEL) starts in the
 //!   program's own code.
+//! - **In the signal entry**, which another signal has just entered, a signal waits in the same way
+//!   until the first one is settled: the mask is restored, and the signal that waited finds the
+//!   thread at the first instruction of the other's handler, as the kernel does it.
 //! - **In a trampoline or in the stub**, on the way into the library or out of it, the thread is
 //!   single-stepped until it leaves them.
 //! - **SIGSEGV and SIGBUS** always have our entry and are never really blocked: a fault inside a
@@ -396,7 +399,8 @@ pub(crate) struct Info {
     address: usize,
 }
 
-/// A signal arrived. Returns the handler to become, or 0 to return from the signal.
+/// A signal arrived. Returns the handler to become, 0 to return from the signal, or
+/// [`entry::WAITS`].
 ///
 /// # Safety
 /// Called by the signal entry with the kernel's arguments.
@@ -417,7 +421,8 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
     if signal == SIGSYS && info.code == sud::SYS_USER_DISPATCH && sud::is_armed() {
         // SAFETY: as above.
         unsafe { sud::caught(context) };
-        return 0;
+        // The system call may be the return of a signal that waits.
+        return entry::WAITS;
     }
     if signal == SIGTRAP && raised_by_kernel && word(word::STEPPING).load(Ordering::Relaxed) != 0 {
         step(context);
@@ -434,52 +439,115 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
                 return 0;
             }
         }
-        if !settle(signal, info, context) {
-            return 0;
+        match settle(signal, info, context) {
+            Settled::Now => {}
+            Settled::Later => return 0,
+            Settled::Waits => return entry::WAITS,
         }
     }
     deliver(signal, info, synchronous)
 }
 
-/// Changes the interrupted context so that the program's handler may run now. False if that cannot
-/// be done here and the signal will arrive again later.
-fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
+/// What becomes of a signal where a thread was interrupted.
+enum Settled {
+    /// The program's handler may run.
+    Now,
+    /// The signal will arrive again, when the thread leaves the library.
+    Later,
+    /// The signal will arrive again, when the signal entry that it has interrupted lets it in.
+    Waits,
+}
+
+impl From<bool> for Settled {
+    /// Whether the handler may run now, or later.
+    fn from(is_now: bool) -> Self {
+        if is_now { Self::Now } else { Self::Later }
+    }
+}
+
+/// Changes the interrupted context so that the program's handler may run now, where that can be
+/// done.
+fn settle(signal: usize, info: &Info, context: &mut Context) -> Settled {
     sud::leave_detour(context);
     process::interrupted(context.address(), is_own(context.address()));
+    let is_in_entry = (entry::signal_entry()..entry::signal_end()).contains(&context.address());
+    // The entry has counted this signal.
+    if word(word::ARRIVING).load(Ordering::Relaxed) > 1 || is_in_entry {
+        return settle_in_entry(signal, info, context);
+    }
     if inside().load(Ordering::Relaxed) != 0 {
-        return !defer(signal, info, context);
+        return Settled::from(!defer(signal, info, context));
     }
     let address = context.address();
     if !is_own(address) {
-        return true;
+        return Settled::Now;
     }
     if crate::exec::window::is_open() {
         // No handler runs before the exec: it would find claimed what it uses.
         if address == entry::run() && defer(signal, info, context) {
             crate::exec::window::give_up();
             context.end_call(entry::ran(), -(sys::OsError::INTR.raw_os_error() as isize));
-            return false;
+            return Settled::Later;
         }
     } else if address == entry::unblocked() || address == entry::ran() {
-        return complete(context);
+        return Settled::from(complete(context));
     }
     // The thread was interrupted in the system call itself or in our return from a handler. The
     // program's handler may run on top of either.
     if address == entry::run() || (entry::signal_return()..entry::signal_return() + RETURN_BYTES).contains(&address) {
-        return true;
+        return Settled::Now;
     }
     if !defer(signal, info, context) {
-        return true;
+        return Settled::Now;
     }
     if is_kept(signal) {
         // Its thread is not stepped: another one of them, which nothing blocks, could arrive in the
         // handler of a step.
-        return false;
+        return Settled::Later;
     }
     install_trap();
     word(word::STEPPING).store(1, Ordering::Relaxed);
     context.set_stepping(true);
-    false
+    Settled::Later
+}
+
+/// As [`settle`], where another signal is in the signal entry or in [`arrived`]. What is known of
+/// deferred signals is that one's affair, and is neither used nor changed before it is settled.
+#[cold]
+fn settle_in_entry(signal: usize, info: &Info, context: &mut Context) -> Settled {
+    let address = context.address();
+    let is_settled =
+        word(word::ARRIVING).load(Ordering::Relaxed) <= 1 && (entry::signal_settled()..entry::signal_end()).contains(&address);
+    let is_outside = inside().load(Ordering::Relaxed) == 0
+        && word(word::DEFERRED).load(Ordering::Relaxed) & ALL_BLOCKED == 0
+        && !crate::exec::window::is_open();
+    // A thread that has no handler to begin is on its way back to where the other signal has
+    // interrupted it, with the mask of that place: this one arrives there.
+    let begins = match address {
+        // SAFETY: the thread was interrupted at that label of the entry.
+        _ if address == entry::signal_unmasked() && is_outside => unsafe { context.begin_handler() },
+        _ => address > entry::signal_unmasked() || context.result() != 0,
+    };
+    if is_settled && is_outside && begins {
+        return Settled::Now;
+    }
+    if is_kept(signal) {
+        keep(signal);
+        return Settled::Later;
+    }
+    if !send_again(signal, info) {
+        return Settled::Now;
+    }
+    let mask = context.mask();
+    context.set_mask(raised());
+    // Where the other signal is settled, the mask of the place that it has interrupted comes next.
+    if is_settled {
+        return Settled::Later;
+    }
+    if word(word::SIGNAL_WAITS).swap(1, Ordering::Relaxed) == 0 {
+        word(word::WAITING_MASK).store(mask as usize, Ordering::Relaxed);
+    }
+    Settled::Waits
 }
 
 /// Whether `address` is in a trampoline or in the library.

@@ -7,7 +7,7 @@
 use crate::environment::{Auxiliary, Environment, find};
 use crate::mask::set_mask;
 use crate::report::report;
-use crate::{coverage, filter, inherit, loader, own, patch, process, signals, sud, unreached};
+use crate::{calls, coverage, dispatch, filter, inherit, loader, own, patch, process, signals, sud, unreached};
 use core::ffi::{c_char, c_int};
 use heap::boxed::Box;
 use heap::string::String;
@@ -111,6 +111,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
         Err(why) => return stand_aside(environment, &why),
     };
     signals::start();
+    calls::aio::serve_by(dispatch::serve);
     crate::stored::take_name(auxiliary);
     crate::array::start(environment);
     // High numbers come first: among them are those that others are found by.

@@ -43,6 +43,13 @@ pub(crate) mod word {
     pub(crate) const DESCRIPTORS_SHARED: usize = 18;
     /// 1 while the thread is single-stepped out of a trampoline or stub.
     pub(crate) const STEPPING: usize = 4;
+    /// How many signals the thread is in the signal entry for, each of which has interrupted the one
+    /// before it there. The entry sets it.
+    pub(crate) const ARRIVING: usize = 21;
+    /// 1 if a signal came meanwhile, was sent again and waits, while everything is blocked.
+    pub(crate) const SIGNAL_WAITS: usize = 22;
+    /// The signal mask to restore then.
+    pub(crate) const WAITING_MASK: usize = 23;
     /// Memory for an environment rebuilt for exec, kept for the next one: address and length.
     pub(crate) const EXEC_SCRATCH: usize = 5;
     pub(crate) const EXEC_SCRATCH_BYTES: usize = 6;

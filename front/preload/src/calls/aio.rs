@@ -15,9 +15,8 @@
 //! whether there are events. io_setup takes the mark away, so that programs ask by io_getevents.
 
 use super::data::{self, Buffer, RWF_KNOWN};
-use super::{OPEN, directory, node::Node};
+use super::{Handler, OPEN, directory, node::Node};
 use crate::call::{Call, Verdict};
-use crate::dispatch;
 use crate::lock::{Lock, RawLock, Waiters};
 use crate::uapi::{MAX_RW_COUNT, UIO_MAXIOV};
 use crate::{mappings, program};
@@ -139,6 +138,8 @@ struct Accepted {
 }
 
 struct Requests {
+    /// Serves the call that a request stands for, as if the program made it.
+    serve: Handler,
     /// The stand-in that is being submitted. By its address the events of stand-ins are known.
     stand_in: Request,
     turn: u64,
@@ -149,7 +150,7 @@ struct Requests {
 
 impl Requests {
     const fn new() -> Self {
-        Self { stand_in: Request::NONE, turn: 0, list: Vec::new(), vacant: Vec::new() }
+        Self { serve: by_handler, stand_in: Request::NONE, turn: 0, list: Vec::new(), vacant: Vec::new() }
     }
 
     /// The address by which the events of stand-ins are known.
@@ -189,6 +190,16 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Who was given the event of a request that another thread is still carrying out.
 static WAITERS: Waiters = Waiters::new();
 
+/// Notes how calls are served, when the process starts.
+pub(crate) fn serve_by(serve: Handler) {
+    REQUESTS.lock().serve = serve;
+}
+
+/// How calls are served before that.
+fn by_handler(call: &mut Call) -> Verdict {
+    super::handler(call.number)(call)
+}
+
 /// The lock of the requests, to hold it across a fork.
 pub(crate) fn lock() -> &'static RawLock {
     REQUESTS.raw()
@@ -198,7 +209,9 @@ pub(crate) fn lock() -> &'static RawLock {
 pub(crate) fn abandon() {
     REQUESTS.raw().reset();
     WAITERS.reset();
-    core::mem::forget(core::mem::replace(&mut *REQUESTS.lock(), Requests::new()));
+    let mut requests = REQUESTS.lock();
+    let anew = Requests { serve: requests.serve, ..Requests::new() };
+    core::mem::forget(core::mem::replace(&mut *requests, anew));
     COUNT.store(0, Ordering::SeqCst);
 }
 
@@ -353,7 +366,8 @@ fn submit_to_kernel(context: usize, request: usize) -> Result<(), OsError> {
 
 /// Does now what a request asks for.
 fn carry_out(call: &mut Call) -> isize {
-    match dispatch::serve(call) {
+    let serve = REQUESTS.lock().serve;
+    match serve(call) {
         Verdict::Done(result) => result,
         Verdict::Pass => call.kernel(),
         Verdict::PassWith { number, args } => {

@@ -87,6 +87,22 @@ impl Context {
         if stepping { self.eflags |= TRAP_FLAG } else { self.eflags &= !TRAP_FLAG }
     }
 
+    /// Puts the thread at the first instruction of the handler that the signal entry is about to
+    /// jump to. False if there is none.
+    ///
+    /// # Safety
+    /// The thread was interrupted at the label `signal_unmasked` of the signal entry.
+    pub(crate) unsafe fn begin_handler(&mut self) -> bool {
+        // SAFETY: the caller's promise: these words were pushed by the entry.
+        let [_mask, handler, third, second, first] = unsafe { *(self.rsp as *const [u64; 5]) };
+        if handler != 0 {
+            (self.rdi, self.rsi, self.rdx) = (first, second, third);
+            self.rsp += 40;
+            self.rip = handler;
+        }
+        handler != 0
+    }
+
     /// Puts the thread where the entry stub would have left it: at `address`, registers as `call`
     /// says.
     ///

@@ -64,6 +64,13 @@ const MASK: usize = VECTOR_BYTES + offset_of!(Call, mask);
 const INSTEAD: usize = VECTOR_BYTES + offset_of!(Call, instead);
 /// Offset of the word with the top of the private stack in the thread block.
 const STACK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::PRIVATE_STACK_TOP;
+/// What `signals::arrived` answers of a signal that waits until the signal entry, which it has
+/// interrupted, lets it in. No handler has this address.
+pub(crate) const WAITS: usize = 1;
+/// Offsets of the words that the signal entry reads and sets.
+const ARRIVING_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::ARRIVING;
+const WAITING_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::SIGNAL_WAITS;
+const WAITING_MASK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::WAITING_MASK;
 /// The state components that xsave saves: SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM. x87 is left out:
 /// the library does not use it.
 const WIDE_MASK: usize = 0xe6;
@@ -318,7 +325,19 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdx",
     ".cfi_adjust_cfa_offset 8",
+    "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "inc qword ptr fs:[r11 + {arriving_word}]",
     "call {arrived}",
+    "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "dec qword ptr fs:[r11 + {arriving_word}]",
+    "jnz 46f",
+    // This signal waits: what it has interrupted lets it in.
+    "cmp rax, {waits}",
+    "je 43f",
+    "cxlraid_label cxlraid_signal_settled",
+    "cmp qword ptr fs:[r11 + {waiting_word}], 0",
+    "jne 42f",
+    "40:",
     "pop rdx",
     ".cfi_adjust_cfa_offset -8",
     "pop rsi",
@@ -330,6 +349,37 @@ global_asm!(
     "jmp rax",
     "41:",
     "ret",
+    ".cfi_adjust_cfa_offset 24",
+    // Another signal is in the entry below: that one lets in what waits.
+    "46:",
+    "cmp rax, {waits}",
+    "jne 40b",
+    "43:",
+    "add rsp, 24",
+    ".cfi_adjust_cfa_offset -24",
+    "ret",
+    // Other signals came meanwhile and wait: the mask is restored, which lets the first of them in at
+    // `unmasked`.
+    ".cfi_adjust_cfa_offset 24",
+    "42:",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "mov qword ptr fs:[r11 + {waiting_word}], 0",
+    "push qword ptr fs:[r11 + {waiting_mask_word}]",
+    ".cfi_adjust_cfa_offset 8",
+    "mov eax, 14",
+    "mov edi, 2",
+    "mov rsi, rsp",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "cxlraid_label cxlraid_signal_unmasked",
+    "add rsp, 8",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rax",
+    ".cfi_adjust_cfa_offset -8",
+    "jmp 40b",
+    "cxlraid_label cxlraid_signal_end",
     ".cfi_endproc",
     // Unwinders and debuggers know a signal frame by exactly these bytes.
     ".p2align 4",
@@ -351,6 +401,10 @@ global_asm!(
     private_stack_bytes = const PRIVATE_STACK_BYTES,
     next_stack = sym NEXT_STACK,
     stack_word = const STACK_WORD,
+    waits = const WAITS,
+    arriving_word = const ARRIVING_WORD,
+    waiting_word = const WAITING_WORD,
+    waiting_mask_word = const WAITING_MASK_WORD,
     nr = const NR,
     args = const ARGS,
     result = const RESULT,
@@ -371,6 +425,9 @@ unsafe extern "C" {
     fn cxlraid_run();
     fn cxlraid_ran();
     fn cxlraid_signal_entry();
+    fn cxlraid_signal_settled();
+    fn cxlraid_signal_unmasked();
+    fn cxlraid_signal_end();
     fn cxlraid_signal_return();
 }
 
@@ -395,6 +452,13 @@ label!(/// Just after the `syscall` instruction of `Verdict::PassWith`.
     ran, cxlraid_ran);
 label!(/// The handler that the kernel is given for every signal.
     signal_entry, cxlraid_signal_entry);
+label!(/// In the signal entry: `arrived` has answered.
+    signal_settled, cxlraid_signal_settled);
+label!(/// In the signal entry: signals that waited are let in. The stack holds a mask, what `arrived`
+    /// answered, and the handler's third, second and first argument.
+    signal_unmasked, cxlraid_signal_unmasked);
+label!(/// Behind the signal entry.
+    signal_end, cxlraid_signal_end);
 label!(/// The restorer of handlers that the library installs for itself, and of faults' handlers while a test tool catches system calls.
     signal_return, cxlraid_signal_return);
 

@@ -11,6 +11,7 @@ pub(crate) fn foreign_entry() -> usize {
 
 use core::sync::atomic::AtomicU8;
 
+pub(crate) const WAITS: usize = 1;
 pub(crate) const PRIVATE_STACK_BYTES: usize = 256 << 10;
 pub(crate) static WANTED: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
 pub(crate) static OURS: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
@@ -23,7 +24,7 @@ macro_rules! absent {
         }
     )* };
 }
-absent!(unblocked, run, ran, signal_entry, signal_return);
+absent!(unblocked, run, ran, signal_entry, signal_settled, signal_unmasked, signal_end, signal_return);
 
 /// See [`libc_entry`].
 pub(crate) fn place_stacks() {}
