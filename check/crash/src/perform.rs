@@ -247,7 +247,7 @@ impl Program<'_> {
                 Ok(0)
             }
             Operation::Fail(member) => done(names.files().array().fail_member(member)),
-            Operation::TakeOut(member) => done(names.files().array().take_out(member, || ())),
+            Operation::TakeOut(member) => done(names.files().array().take_out(member, |_| true, || ())),
             Operation::ReAdd(member) => self.re_add(member).map(|()| 0),
             Operation::Mkdir(name) => inside(names.mkdir(&path(name), 0o755)).map(|()| 0),
             Operation::Rmdir(name) => inside(names.rmdir(&path(name))).map(|()| 0),

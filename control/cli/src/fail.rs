@@ -47,8 +47,16 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
             "run it as a user who may write to every file; --force takes it out all the same, and these bytes may then be wrong";
         return Err(Failure::new(shown, what, todo));
     }
-    let is_recorded = array.is_enough_without(out);
-    files.names().take_out(slot).map_err(cannot)?;
+    // Another command may have taken another member out since.
+    files.names().take_out(slot, |out| force || array.geometry().survives(out)).map_err(|error| match error {
+        OsError::BUSY => Failure::new(
+            shown.clone(),
+            "stays: another member went out meanwhile, and the others cannot do without both",
+            "rebuild the other one first; --force takes this one out all the same",
+        ),
+        error => cannot(error),
+    })?;
+    let is_recorded = array.is_enough_without(array.runtime().out());
     events::tell(EventKind::Fail, Some(&array.members()[slot].path), None, "member was taken out of use by hand");
     if is_recorded {
         return Ok(format!("{thing}: {shown} is out of use; 'cxlraid re-add' brings it back\n"));

@@ -135,6 +135,24 @@ fn a_member_is_failed_under_a_running_program() {
     }
 }
 
+/// As many commands at once each take another member out: only as many members go out as the array
+/// bears, and a rebuild brings them back.
+#[test]
+fn members_are_failed_at_once() {
+    for (level, members, borne) in [("5", &["m0", "m1", "m2"][..], 1), ("6", &["m0", "m1", "m2", "m3"], 2)] {
+        let bench = filled(level, members);
+        for round in 0..8 {
+            let commands: Vec<_> = members.iter().map(|member| bench.command(&["fail", "db", member]).spawn().unwrap()).collect();
+            let failed = commands.into_iter().map(|mut command| command.wait().unwrap().success()).filter(|&done| done).count();
+            assert!((1..=borne).contains(&failed), "level {level}, round {round}: {failed} members");
+            assert_content(&bench, "/data/files");
+            assert_fine(&bench.run(&["rebuild", "db"]));
+        }
+        assert_fine(&bench.run(&["scrub", "db"]));
+        assert_content(&bench, "/data/files");
+    }
+}
+
 /// A crash has left a stripe whose parity does not fit, and a note that says so. The member that is
 /// failed helps to compute the parity first: otherwise its bytes would be computed from parity that
 /// does not fit.

@@ -307,7 +307,7 @@ impl Array {
             // Who is out already may be about to join.
             runtime.add_out(out.minus(fresh).minus(runtime.out()));
             // Of what cannot be reached from here only the stores of others are waited for.
-            runtime.let_go(fresh.minus(leaving), || {});
+            runtime.let_go(fresh.minus(leaving), |_| true, || {});
         }
         runtime.note_reach(begun.iter().filter(|&slot| is_reached(&runtime, &members, slot)).collect());
         for stat in members.iter().filter_map(Member::root).filter_map(|root| sys::rustix::fs::fstat(root).ok()) {

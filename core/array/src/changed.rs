@@ -271,8 +271,9 @@ impl Array {
     }
 
     /// Takes members out in order (`runtime::leaving`), and notes how they leave: who puts that on
-    /// record may not reach them.
-    pub(crate) fn let_members_go(&self, members: MemberSet, settle: impl Fn()) {
+    /// record may not reach them. False if `may_be_out` does not hold of what would be out then:
+    /// they stay.
+    pub(crate) fn let_members_go(&self, members: MemberSet, may_be_out: impl Fn(MemberSet) -> bool, settle: impl Fn()) -> bool {
         // What went out before has its token, or left in another way.
         let members = members.minus(self.runtime.out());
         let is_behind_page_cache =
@@ -280,10 +281,13 @@ impl Array {
         let (synced, others): (Vec<Slot>, Vec<Slot>) = members.iter().partition(|&slot| is_behind_page_cache(slot));
         // What is changed from here on, and is not marked, counts as changed by hand.
         let now_ns = sys::clock::realtime_coarse_ns();
-        self.runtime.let_go(members, || {
+        let gone = self.runtime.let_go(members, may_be_out, || {
             settle();
             others.iter().for_each(|&slot| self.note_leave(slot, sys::clock::realtime_coarse_ns()));
         });
+        if !gone {
+            return false;
+        }
         for slot in synced {
             // What the page cache holds might be lost with the machine, and nobody would know.
             if self.runtime.out_unrecorded().contains(slot) && self.members[slot].root().is_some_and(|root| syncfs(root).is_ok())
@@ -291,6 +295,7 @@ impl Array {
                 self.note_leave(slot, now_ns);
             }
         }
+        true
     }
 
     /// Gives a member the token by which it is known when it comes back.

@@ -373,6 +373,12 @@ impl Runtime {
         self.segment().recovered.load(Ordering::Acquire) == Recovery::Needed as u32
     }
 
+    /// Whether what crashes and deaths left behind has been made good, as far as it was known when
+    /// the segment was last used by one process alone.
+    pub fn is_recovered(&self) -> bool {
+        self.segment().recovered.load(Ordering::Acquire) >= Recovery::Done as u32
+    }
+
     /// Begins to make good what a crash left behind, if that has not been done up to `goal`, and
     /// returns whether this process is to do it: then [`Self::end_recovery`] must follow, and no
     /// other process comes past here before. Whoever dies in between leaves it to the next.

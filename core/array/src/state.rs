@@ -191,10 +191,19 @@ impl Array {
     fn put_on_record(&self) -> Result<(), OsError> {
         self.runtime.note_change();
         self.recording(|| {
-            if !self.runtime.out_unrecorded().is_empty() {
-                self.record_out()?;
+            loop {
+                if !self.runtime.out_unrecorded().is_empty() {
+                    self.record_out()?;
+                }
+                if !self.runtime.is_use_recorded() {
+                    self.record_use()?;
+                }
+                // Another process may have taken a member out meanwhile. A process that may not
+                // write superblocks leaves the use unrecorded.
+                if self.runtime.out_unrecorded().is_empty() {
+                    return Ok(());
+                }
             }
-            if self.runtime.is_use_recorded() { Ok(()) } else { self.record_use() }
         })
     }
 
@@ -272,19 +281,27 @@ impl Array {
             self.members.iter().filter(|member| member.standing == Standing::Leaving).map(|member| member.slot).collect();
         if !leaving.minus(self.runtime.out()).is_empty() {
             settle();
-            self.let_members_go(leaving, settle);
+            self.let_members_go(leaving, |_| true, settle);
         }
     }
 
     /// Takes a member out of use that works, in order as [`Self::let_go`] does, and puts that on
     /// record if the others can do without it. The caller tells of it. No lock is held.
+    /// `may_be_out` is asked of the members that would be out then, when no other process can take
+    /// one out in order.
     ///
     /// # Errors
-    /// What the kernel says where superblocks cannot be written.
-    pub fn take_out(&self, slot: Slot, settle: impl Fn()) -> Result<(), OsError> {
-        self.runtime.claim_telling(slot);
+    /// `BUSY` if `may_be_out` does not hold: the member stays. What the kernel says where
+    /// superblocks cannot be written.
+    pub fn take_out(&self, slot: Slot, may_be_out: impl Fn(MemberSet) -> bool, settle: impl Fn()) -> Result<(), OsError> {
+        let is_ours_to_tell = self.runtime.claim_telling(slot);
         settle();
-        self.let_members_go(MemberSet::EMPTY.with(slot), settle);
+        if !self.let_members_go(MemberSet::EMPTY.with(slot), may_be_out, settle) {
+            if is_ours_to_tell {
+                self.runtime.give_back_telling(slot);
+            }
+            return Err(OsError::BUSY);
+        }
         if self.is_enough_without(self.runtime.out()) { self.before_change() } else { Ok(()) }
     }
 

@@ -586,9 +586,13 @@ impl Array {
     }
 
     /// Changes the superblocks of the members in use, and records the loss of members that cannot
-    /// be written. Returns the new event count; None if this process may not write superblocks.
+    /// be written. Returns the new event count; None if this process may not write superblocks. A
+    /// member that another process has just taken out, which nobody has put on record yet, gets the
+    /// count too: without it that member would be stale, also if the others turn out not to suffice
+    /// ([`Self::record_out`]).
     fn raise(&self, change: impl Fn(&mut Superblock)) -> Result<Option<u64>> {
-        let (failed, event_count) = match self.rewrite(self.runtime.out(), change) {
+        let out = self.runtime.out();
+        let (failed, event_count) = match self.rewrite(out.minus(self.runtime.out_unrecorded()), change) {
             Err(OsError::ACCESS) => return Ok(None),
             result => result?,
         };

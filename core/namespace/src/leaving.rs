@@ -4,7 +4,7 @@
 
 use crate::Namespace;
 use sys::Result;
-use units::Slot;
+use units::{MemberSet, Slot};
 
 impl Namespace {
     /// This process has attached: it sees to what the dead left, and to members that are missing.
@@ -18,12 +18,13 @@ impl Namespace {
     }
 
     /// Takes a member out of use that works, after it has helped to make good what dead processes
-    /// left.
+    /// left. `may_be_out` is asked of the members that would be out then.
     ///
     /// # Errors
-    /// What the kernel says where superblocks cannot be written.
-    pub fn take_out(&self, slot: Slot) -> Result<()> {
-        self.array().take_out(slot, || self.settle_all())
+    /// `BUSY` if `may_be_out` does not hold: the member stays. What the kernel says where
+    /// superblocks cannot be written.
+    pub fn take_out(&self, slot: Slot, may_be_out: impl Fn(MemberSet) -> bool) -> Result<()> {
+        self.array().take_out(slot, may_be_out, || self.settle_all())
     }
 
     fn settle_all(&self) {

@@ -206,7 +206,7 @@ fn a_member_that_failed_while_another_was_out_is_stale_and_was_not_used_apart() 
 fn what_an_attempt_did_not_keep_is_marked() {
     let mut filled = Filled::new(Level::Raid5, 3, 77);
     let (slot, members) = (2, filled.array.members.clone());
-    filled.array.namespace.files().array().take_out(slot, || ()).unwrap();
+    filled.array.namespace.files().array().take_out(slot, |_| true, || ()).unwrap();
     filled.end();
     std::thread::sleep(std::time::Duration::from_millis(20));
     let number_of = |path: &Path| {

@@ -15,7 +15,7 @@ fn left_in_order(name: &str) -> (Home, Config, Array) {
         crate::tables::name_itself(first.members[slot].meta().unwrap()).unwrap();
     }
     first.before_change().unwrap();
-    first.take_out(2, || {}).unwrap();
+    first.take_out(2, |_| true, || {}).unwrap();
     (home, config, first)
 }
 
@@ -165,7 +165,7 @@ fn a_leave_after_an_update_past_the_table_is_believed_and_one_before_it_is_not()
         crate::tables::name_itself(array.members[slot].meta().unwrap()).unwrap();
     }
     array.before_change().unwrap();
-    array.take_out(3, || {}).unwrap();
+    array.take_out(3, |_| true, || {}).unwrap();
     array.prove(3).unwrap();
     for slot in 0..3 {
         let meta = array.members[slot].meta().unwrap();
@@ -173,7 +173,7 @@ fn a_leave_after_an_update_past_the_table_is_believed_and_one_before_it_is_not()
         let next = Superblock { copy_sequence: now.copy_sequence + 1, update_id: 5, event_count: now.event_count + 1, ..now };
         write_copy(meta, &next, Superblock::next_copy(copy)).unwrap();
     }
-    array.take_out(2, || {}).unwrap();
+    array.take_out(2, |_| true, || {}).unwrap();
     assert_eq!(array.prove(3).err(), Some(Unproven::Unrecorded));
     array.prove(2).unwrap();
     array.renew_superblocks().unwrap();

@@ -51,10 +51,21 @@ impl Runtime {
     /// other process with mappings has followed them, or one does not answer; then, after `settle`,
     /// the members go out, and when no mapping shows them any more the announcement ends. No lock
     /// is held.
-    pub fn let_go(&self, members: MemberSet, settle: impl Fn()) {
+    ///
+    /// Nothing of that is done if `may_be_out` does not hold of what would be out then. It is asked
+    /// when nobody else can announce, so two processes that each take one member too many out do
+    /// not both find that the others suffice. False if it does not hold.
+    pub fn let_go(&self, members: MemberSet, may_be_out: impl Fn(MemberSet) -> bool, settle: impl Fn()) -> bool {
         if !self.announce(members) {
-            self.add_out(members);
-            return;
+            let may = may_be_out(self.out().union(members));
+            if may {
+                self.add_out(members);
+            }
+            return may;
+        }
+        if !may_be_out(self.out().union(members)) {
+            self.segment().leaving.0.store(0, Ordering::SeqCst);
+            return false;
         }
         self.await_all(self.ring());
         settle();
@@ -63,6 +74,7 @@ impl Runtime {
         self.await_all(self.ring());
         self.segment().leaving.0.store(0, Ordering::SeqCst);
         self.ring();
+        true
     }
 
     /// False if another process has announced the same, and the members are out, or does not come
