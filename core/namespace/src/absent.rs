@@ -601,8 +601,6 @@ impl Namespace {
             return Ok(());
         }
         if volatile {
-            // If the lock's last holder died, the recovery that follows makes good what it left,
-            // and not this function.
             let runtime = self.array().runtime();
             let before = runtime.out();
             runtime.with_namespace(|_| self.holding(|| self.refuse_emptied_locked(true)))?;
@@ -614,8 +612,17 @@ impl Namespace {
         self.with_names_held(|| self.refuse_emptied_locked(false).map(|()| false)).map(|_| ())
     }
 
-    /// Does what [`Self::refuse_emptied`] does. The namespace lock is held.
+    /// Does what [`Self::refuse_emptied`] does. The namespace lock is held. Files that a
+    /// change in the log has removed prove nothing, nor do those of a change that a dead process may
+    /// have left half made: the replay makes that good.
     pub(crate) fn refuse_emptied_locked(&self, volatile: bool) -> Result<()> {
+        let runtime = self.array().runtime();
+        let may_be_unfinished = runtime.are_names_unfinished() || !runtime.is_recovered();
+        let mut changing = self.removed_by_log()?;
+        if may_be_unfinished {
+            changing.extend(self.files_of_last_change()?);
+        }
+        let is_changing = |item: &Item| item.attribute.is_some_and(|attribute| changing.contains(&key(attribute)));
         for prefix in &self.array().config().prefixes {
             let Some((slots, other)) = self.emptied(prefix) else { continue };
             let tree = match self.tree_below(other, [prefix.clone()].into()) {
@@ -623,7 +630,8 @@ impl Namespace {
                 Err(OsError::ACCESS | OsError::PERM) => continue,
                 tree => tree?,
             };
-            let proof = tree.iter().find(|(path, item)| self.is_proven(item) && !self.is_in_foreign_hands(path));
+            let proof =
+                tree.iter().find(|(path, item)| self.is_proven(item) && !is_changing(item) && !self.is_in_foreign_hands(path));
             let Some(attribute) = proof.and_then(|(_, item)| item.attribute) else { continue };
             for slot in slots.into_iter().filter(|&slot| !volatile || !self.is_durable(slot)) {
                 if self.seen_names(slot)?.is_some_and(|names| !names.contains_key(&key(attribute))) {

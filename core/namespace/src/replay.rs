@@ -285,6 +285,14 @@ impl Namespace {
         Ok(noted.filter_map(|record| record.replaced).map(|file| (file.inode, file.generation)).collect())
     }
 
+    /// The files that the log's last change is about, whether all members have made it or not.
+    pub(crate) fn files_of_last_change(&self) -> Result<BTreeSet<(u64, u64)>> {
+        let records = self.log()?.read(self.array().in_use());
+        let last = records.last_key_value().and_then(|(_, found)| found_record(found));
+        let files = last.into_iter().flat_map(|record| [record.file, record.replaced]).flatten();
+        Ok(files.map(|file| (file.inode, file.generation)).collect())
+    }
+
     /// Whether a member has made a change.
     fn is_done(&self, slot: Slot, record: &NameRecord<'_>) -> Result<bool> {
         let present = self.item_or_none(slot, record.path)?;

@@ -602,3 +602,20 @@ fn swap_paths(one: &Path, other: &Path) {
     fs::rename(other, one).unwrap();
     fs::rename(&aside, other).unwrap();
 }
+
+/// A program dies when it has made the only file of a prefix on some members. The others'
+/// directories are empty, and nobody has lost anything.
+#[test]
+fn the_only_file_that_is_half_made_accuses_nobody() {
+    for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4)] {
+        for reached in 1..count {
+            let array = TestArray::with(level, count);
+            drop(create(array.namespace, "/data/only"));
+            array.members[reached..].iter().for_each(|member| fs::remove_file(member.join("data/only")).unwrap());
+            array.namespace.files().array().runtime().note_deaths();
+            let names = array.attach_another();
+            assert_eq!(names.files().array().in_use().len(), count, "{level:?}, {reached} members reached");
+            assert!(array.assert_same_trees().contains_key(Path::new("data/only")));
+        }
+    }
+}

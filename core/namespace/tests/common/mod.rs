@@ -71,6 +71,11 @@ impl TestArray {
         Namespace::new(Files::keeping_open(Array::attach(&self.config).unwrap(), keep).unwrap()).unwrap()
     }
 
+    /// Attaches once more, as another process would.
+    pub fn attach_another(&self) -> Namespace {
+        attach(&self.config)
+    }
+
     pub fn segment(&self) -> String {
         array::runtime::segment_path(self.namespace.files().array().uuid())
     }
