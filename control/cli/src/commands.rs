@@ -30,6 +30,13 @@ use std::{
 
 /// Does what was asked.
 pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
+    // Who has stopped an array needs its shared memory no more.
+    let ends_use = matches!(command, Command::Stop(_));
+    let done = execute_command(command);
+    if ends_use && done.is_ok() { done } else { runtime::unless_lost(done) }
+}
+
+fn execute_command(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Create(arguments) => print(&create::create(&arguments)?),
         Command::Access(arguments) => {
@@ -117,7 +124,7 @@ fn source_to_use(name: Option<&ArrayName>) -> Result<Source, Failure> {
 
 /// Mounts an array.
 pub(crate) fn mount_once(arguments: &Mount) -> Result<Exit, Failure> {
-    mount::mount(&source_to_use(Some(&arguments.name))?, arguments)
+    runtime::unless_lost(source_to_use(Some(&arguments.name)).and_then(|source| mount::mount(&source, arguments)))
 }
 
 fn named(name: ArrayName, registry: &Registry) -> Result<Source, Failure> {

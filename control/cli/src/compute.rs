@@ -125,6 +125,7 @@ pub(crate) fn compute(
         let what = format!(
             "{} of {count} files still wait to be rebuilt ({})",
             left.len(),
+    crate::runtime::unless_lost(Ok(()))?;
             bytes_text(left.iter().map(|file| file.bytes).sum())
         );
         let todo = "run it as a user who may write to every file, with all other members in use";

@@ -48,14 +48,15 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
         return Err(Failure::new(shown, what, todo));
     }
     // Another command may have taken another member out since.
-    files.names().take_out(slot, |out| force || array.geometry().survives(out)).map_err(|error| match error {
+    let taken = files.names().take_out(slot, |out| force || array.geometry().survives(out)).map_err(|error| match error {
         OsError::BUSY => Failure::new(
             shown.clone(),
             "stays: another member went out meanwhile, and the others cannot do without both",
             "rebuild the other one first; --force takes this one out all the same",
         ),
         error => cannot(error),
-    })?;
+    });
+    crate::runtime::unless_lost(taken)?;
     let is_recorded = array.is_enough_without(array.runtime().out());
     events::tell(EventKind::Fail, Some(&array.members()[slot].path), None, "member was taken out of use by hand");
     if is_recorded {
@@ -75,6 +76,7 @@ pub(crate) fn remove(source: &Source, thing: &str, member: &Path) -> Result<Stri
         return Err(Failure::new(found.shown(), "is in use", "take it out with 'cxlraid fail' first"));
     }
     array.remove_member(slot).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
+    crate::runtime::unless_lost(Ok(()))?;
     events::tell(EventKind::Removed, Some(&found.path), None, "the member's place was emptied by hand");
     let processes = crate::runtime::attached(array.uuid());
     let held = match &processes[..] {

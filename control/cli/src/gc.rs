@@ -11,8 +11,6 @@ use std::{collections::BTreeMap, io};
 
 /// Removes it, and returns what is to be printed: a line for each file, and how much that was.
 pub(crate) fn gc(arguments: &Gc) -> Result<(String, Exit), Failure> {
-    // What lies there may be anybody's, and may be cut short while it is looked at.
-    persist::fault::install_handlers().map_err(|error| Failure::new("gc", io::Error::from(error), ""))?;
     let found = sweep(Sweep { dry_run: arguments.dry_run, idle_seconds: 0, of_all_users: true, only: arguments.uuid });
     let names = names();
     let text: String = found.iter().map(|litter| line(litter, arguments.dry_run, &names)).collect();

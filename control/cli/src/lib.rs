@@ -56,6 +56,12 @@ use std::process::ExitCode;
 /// Does what the process' arguments ask for.
 #[must_use]
 pub fn main() -> ExitCode {
+    // Before anything is mapped that may have no room, or lie on a member that fails.
+    if let Err(error) = persist::fault::install_handlers() {
+        let what = format!("its signals cannot be handled: {}", std::io::Error::from(error));
+        eprintln!("{}", failure::Failure::new("cxlraid", what, "see what limits the process"));
+        return ExitCode::from(Exit::Error as u8);
+    }
     let mut words = std::env::args_os();
     if helper::is_meant(words.next().as_deref()) {
         let mounted = helper::arguments(words).and_then(|wanted| wanted.as_ref().map_or(Ok(Exit::Fine), commands::mount_once));

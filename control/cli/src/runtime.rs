@@ -2,7 +2,7 @@
 //! members.
 
 use crate::{failure::Failure, files::ArrayFiles, inspect, journal, spec::Source};
-use array::{Array, AttachError, Runtime};
+use array::{Array, AttachError, Runtime, runtime::Loss};
 use format::Uuid;
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use std::{
     path::Path,
     sync::atomic::Ordering,
 };
-use sys::rustix::fs::OFlags;
+use sys::{OsError, rustix::fs::OFlags};
 
 /// The processes that have the array's runtime segment mapped, as far as this user may look into
 /// them.
@@ -52,6 +52,24 @@ pub(crate) fn persistence(directory: &Path) -> Option<String> {
         }
         .to_owned(),
     )
+}
+
+/// What a command has done, unless it lost the array's shared memory meanwhile: then all members
+/// seemed to be out, and whatever it did or said came of that.
+pub(crate) fn unless_lost<T>(done: Result<T, Failure>) -> Result<T, Failure> {
+    match array::runtime::loss() {
+        None => done,
+        Some(Loss::Full) => Err(full("")),
+        Some(Loss::Cut) => {
+            let what = "the file of the array's shared memory was cut short";
+            Err(Failure::new("/dev/shm", what, "end the array's programs, 'cxlraid stop' it, and give the command again"))
+        }
+    }
+}
+
+/// Shared memory has no room for what a command needs, and `why` that matters.
+fn full(why: &str) -> Failure {
+    Failure::new("/dev/shm", format!("shared memory is full{why}"), "make room in /dev/shm, and give the command again")
 }
 
 /// Removes the shared copies of mapped files that processes left beside the segment when they died.
@@ -129,10 +147,13 @@ fn end_use(source: &Source, thing: &str) -> Result<(), Failure> {
             Ok(files) => {
                 let core = files.core();
                 let is_clean = core.end_in_order() == Ok(true);
-                let _ = core.array().end_use(is_clean);
+                if array::runtime::loss().is_none() {
+                    let _ = core.array().end_use(is_clean);
+                }
                 core.array().let_in();
             }
-            Err(failure) => eprintln!("{failure}"),
+            Err(failure) if array::runtime::loss().is_none() => eprintln!("{failure}"),
+            Err(_) => {}
         }
     }
     Ok(())
@@ -154,8 +175,15 @@ fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Fail
     // While this is held nobody else attaches. A segment of another version of cxlraid cannot be
     // opened; it goes if nobody maps it. Whoever uses it from another PID namespace has it mapped
     // too.
-    let runtime = Runtime::open(superblock.array_uuid, superblock.access, |_, _| Ok(true));
-    if let Ok((runtime, _)) = &runtime {
+    let mut runtime = Runtime::open(superblock.array_uuid, superblock.access, |_, _| Ok(true)).map(|(runtime, _)| runtime);
+    let is_full = matches!(runtime, Err(OsError::NOSPC));
+    if is_full {
+        runtime = Runtime::look(superblock.array_uuid, superblock.access);
+        if runtime.is_err() {
+            return Err(full(""));
+        }
+    }
+    if let Ok(runtime) = &runtime {
         pids.extend(runtime.attached().filter(|&pid| pid != std::process::id()));
         pids.sort_unstable();
         pids.dedup();
@@ -163,8 +191,14 @@ fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Fail
     if !pids.is_empty() {
         return Err(Failure::new(thing, format!("in use by {}", users(&pids)), "end them first"));
     }
+    if is_full
+        && let Ok(held) = &runtime
+        && (may_wait(held) || held.known_here_alone() != 0)
+    {
+        return Err(full(", and writes of processes that died wait there to be made good"));
+    }
     // Looked at again: who held the segment until now may have changed the journal.
-    if let Ok((held, _)) = &runtime
+    if let Ok(held) = &runtime
         && inspect::newest(source, thing)?.journal.is_some()
         && may_wait(held)
     {
@@ -180,7 +214,7 @@ fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Fail
         replay(source, thing)?;
         return stop_after(source, thing, true);
     }
-    if let Ok((held, _)) = &runtime
+    if let Ok(held) = &runtime
         && held.known_here_alone() != 0
     {
         drop(runtime);

@@ -319,6 +319,9 @@ impl Array {
         };
         let changed = Changed::open(&members, alone.then_some(&make))?;
         runtime.finish_assembly();
+        if let Some(error) = runtime.why_lost() {
+            return Err(AttachError::Runtime { path: crate::runtime::segment_path(superblock.array_uuid), error });
+        }
         leave_unused(&mut members, runtime.out());
         Ok(Some(Self {
             config: config.clone(),

@@ -192,7 +192,7 @@ pub enum AttachError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// The runtime segment cannot be used.
-    #[error("{path}: cannot use the runtime segment: {}; {}", describe(*.error), runtime_remedy(*.error))]
+    #[error("{path}: cannot use the runtime segment: {}; {}", runtime_trouble(*.error), runtime_remedy(*.error))]
     Runtime {
         /// The segment.
         path: String,
@@ -376,12 +376,21 @@ const fn runtime_remedy(error: OsError) -> &'static str {
         _ => "check that /dev/shm is a writable tmpfs",
     }
 }
+/// What is wrong with a runtime segment that cannot be used.
+fn runtime_trouble(error: OsError) -> String {
+    match error {
+        OsError::NOSPC => "shared memory is full".into(),
+        error => describe(error),
+    }
+}
+
 
 /// What to do where a journal cannot be made.
 const fn journal_remedy(error: OsError) -> &'static str {
     match error {
         OsError::NOSPC | OsError::DQUOT => "make room there",
         OsError::NOENT | OsError::NOTDIR => "create its directory first",
+        OsError::NOSPC => "make room in /dev/shm, or give it more, and try again",
         OsError::ACCESS | OsError::PERM | OsError::ROFS => "make its directory writable",
         _ => "see to it that its device works",
     }

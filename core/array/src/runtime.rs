@@ -28,6 +28,7 @@ mod waits;
 mod watchers;
 
 pub use anchors::Anchors;
+pub use aside::{Loss, loss};
 use aside::{lose, pid_namespace};
 pub use attach::ATTACH_SLOT_COUNT;
 use attach::{AttachSlot, owner_id, slot_of};
@@ -44,6 +45,7 @@ use crate::undo::{Undo, UndoRecord, UndoRecords};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId};
+use sys::AsRawFd as _;
 use sys::high_fd::Raised;
 use sys::rustix::fs::{self, FlockOperation, Mode};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -212,6 +214,8 @@ struct Myself {
     owner: AtomicU32,
     /// The descriptor of the segment's file, if it is.
     file: AtomicU32,
+    /// 1 once zeros stand in for the segment.
+    lost: AtomicU32,
 }
 
 /// In the segment: only a member that is away tells whether the last change of names was made.
@@ -261,7 +265,8 @@ impl Runtime {
     ///
     /// # Errors
     /// `BUSY` if processes of another PID namespace use the segment: nobody could tell whether the
-    /// owner of a lock lives. `TIMEDOUT` if a process keeps it locked.
+    /// owner of a lock lives. `TIMEDOUT` if a process keeps it locked. `NOSPC` if shared memory is
+    /// full.
     pub fn open(
         uuid: format::Uuid,
         access: format::Access,
@@ -288,7 +293,20 @@ impl Runtime {
         })?;
         let runtime = Self::map(file, path)?;
         runtime.hold_file();
-        let segment = runtime.segment();
+        let begun = runtime.begin(in_use);
+        if let Some(why) = runtime.why_lost() {
+            if stat.st_size == 0 {
+                // Made here, and there is no room for it.
+                let _ = fs::unlink(runtime.path.as_str());
+            }
+            return Err(why);
+        }
+        begun.map(|alone| (runtime, alone))
+    }
+
+    /// Attaches this process to the segment that it has mapped. Returns whether it is alone.
+    fn begin(&self, in_use: bool) -> Result<bool> {
+        let segment = self.segment();
         let pid_namespace = pid_namespace();
         if segment.magic.load(Ordering::Acquire) == 0 {
             segment.version.store(VERSION, Ordering::Relaxed);
@@ -307,17 +325,17 @@ impl Runtime {
         if fresh {
             litter::sweep_after_long();
         }
-        let alone = fresh || runtime.reap() == 0;
+        let alone = fresh || self.reap() == 0;
         if alone && !fresh {
-            runtime.forget_open_files();
+            self.forget_open_files();
             if segment.unclean.load(Ordering::Relaxed) != 0 {
                 // A crash that has not been made good stays one.
                 segment.recovered.fetch_min(Recovery::Deaths as u32, Ordering::Relaxed);
                 segment.unclean.store(0, Ordering::Relaxed);
             }
         }
-        runtime.attach()?;
-        Ok((runtime, alone))
+        self.attach()?;
+        Ok(alone)
     }
 
     fn map(file: Raised, path: alloc::string::String) -> Result<Self> {
@@ -331,9 +349,17 @@ impl Runtime {
             madvise(page, units::PAGE_BYTES, Advice::LinuxWipeOnFork)?;
             (segment, page)
         };
+        let runtime = Self::of(segment.cast(), page.cast(), file, path)?;
+        // SAFETY: mapped above until drop; atomics.
+        unsafe { runtime.me.as_ref() }.file.store(runtime.file.as_raw_fd() as u32, Ordering::Relaxed);
         // SAFETY: mapped above until drop; atomics and locks, for which any bytes are valid.
         unsafe { persist::stand_in::begin(segment as usize, bytes, page as usize, lose) };
-        match (NonNull::new(segment.cast()), NonNull::new(page.cast())) {
+        Ok(runtime)
+    }
+
+    /// A view of what is mapped at these addresses, which is the view's from now on.
+    fn of(segment: *mut Segment, page: *mut Myself, file: Raised, path: alloc::string::String) -> Result<Self> {
+        match (NonNull::new(segment), NonNull::new(page)) {
             (Some(segment), Some(me)) => Ok(Self {
                 segment,
                 me,

@@ -123,6 +123,7 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     report.tables = tables_of(faults, mended.as_deref());
     let out = core.array().members().iter().map(|member| member.slot).filter(|&slot| !core.array().in_use().contains(slot));
     report.out = out.collect();
+    crate::runtime::unless_lost(Ok(()))?;
     report.interrupted = job::is_ended();
     report.seconds = begun.elapsed().as_secs_f64();
     report.tell(is_whole, &members);

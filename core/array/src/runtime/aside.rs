@@ -2,14 +2,36 @@
 //! PID namespace. It sees an array all of whose members are out.
 
 use super::attach::{AttachSlot, slot_of};
-use super::{Myself, NO_PID, Recovery, Runtime, Segment, showing};
+use super::{MAGIC, Myself, NO_PID, Recovery, Runtime, Segment, VERSION, entry, showing};
+use alloc::string::String;
 use core::mem::offset_of;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use sync::OwnerId;
-use sys::BorrowedFd;
-use sys::rustix::fs;
+use sys::high_fd::Raised;
+use sys::rustix::fs::{self, Mode};
 use sys::rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use sys::rustix::process::{Signal, getpid, kill_process};
+use sys::{AsFd as _, BorrowedFd, OsError, Result};
+
+/// How a segment that this process used was lost: 0 if none was.
+static LOSS: AtomicU32 = AtomicU32::new(0);
+
+/// Why zeros stand in for a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Loss {
+    /// Shared memory has no room for a page of it.
+    Full = 1,
+    /// Its file was cut short.
+    Cut = 2,
+}
+
+/// How a segment that this process used was lost; None if none was. What the process found out
+/// since then about the array's members is not so.
+#[must_use]
+pub fn loss() -> Option<Loss> {
+    [Loss::Full, Loss::Cut].into_iter().find(|&loss| loss as u32 == LOSS.load(Ordering::Relaxed))
+}
 
 /// What no PID namespace has for its number.
 const NO_NAMESPACE: u64 = 1;
@@ -47,6 +69,60 @@ impl Runtime {
         self.segment().pid_namespace.store(NO_NAMESPACE, Ordering::Relaxed);
     }
 
+    /// Why zeros stand in for the segment: `NOSPC` if shared memory is full, `PROTO` if the file was
+    /// cut short; None if none do.
+    pub(crate) fn why_lost(&self) -> Option<OsError> {
+        // SAFETY: the page is mapped for the life of self.
+        let is_lost = unsafe { self.me.as_ref() }.lost.load(Ordering::Relaxed) != 0;
+        is_lost.then(|| if is_whole(self.file.as_fd()) { OsError::NOSPC } else { OsError::PROTO })
+    }
+
+    /// The segment of array `uuid` as it is, in memory of this process' own, where shared memory has
+    /// no room for a page of it. The process is not attached, and changes nothing that others see.
+    /// The segment's file is locked until this is dropped.
+    ///
+    /// # Errors
+    /// `PROTO` if it is another version's or was cut short, `BUSY` if it is of another PID
+    /// namespace; else what the system says.
+    pub fn look(uuid: format::Uuid, access: format::Access) -> Result<Self> {
+        let (file, _, path) = entry::open_locked(uuid, access, Mode::from_raw_mode(access.mode & 0o666))?;
+        let runtime = Self::copy(file, path)?;
+        let segment = runtime.segment();
+        if segment.magic.load(Ordering::Relaxed) != MAGIC || segment.version.load(Ordering::Relaxed) != VERSION {
+            return Err(OsError::PROTO);
+        }
+        if runtime.is_elsewhere() { Err(OsError::BUSY) } else { Ok(runtime) }
+    }
+
+    /// A copy of what is in a segment's file. A hole of the file that is read takes no room, unlike
+    /// one that is mapped and loaded from.
+    pub(super) fn copy(file: Raised, path: String) -> Result<Self> {
+        let bytes = size_of::<Segment>();
+        if fs::fstat(&file)?.st_size as usize != bytes {
+            return Err(OsError::PROTO);
+        }
+        let (read_write, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let anonymous = |bytes| {
+            // SAFETY: a new mapping where the kernel chooses.
+            unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, read_write, flags) }
+        };
+        let runtime = Self::of(anonymous(bytes)?.cast(), anonymous(units::PAGE_BYTES)?.cast(), file, path)?;
+        // SAFETY: the mapping, which nobody else knows yet; any bytes are valid in it.
+        let place = unsafe { core::slice::from_raw_parts_mut(runtime.segment.as_ptr().cast::<u8>(), bytes) };
+        let mut end = 0;
+        while let Ok(start) = fs::seek(&runtime.file, fs::SeekFrom::Data(end as u64)) {
+            let mut at = (start as usize).min(bytes);
+            end = (fs::seek(&runtime.file, fs::SeekFrom::Hole(start))? as usize).clamp(at, bytes);
+            while at < end {
+                match sys::rustix::io::pread(&runtime.file, &mut place[at..end], at as u64)? {
+                    0 => return Err(OsError::PROTO),
+                    count => at += count,
+                }
+            }
+        }
+        Ok(runtime)
+    }
+
     /// Tells whether this process was parted from the array by [`Self::stand_aside`].
     #[inline]
     #[must_use]
@@ -59,8 +135,19 @@ impl Runtime {
 /// for a segment that was cut short, or for which shared memory has no room. The others take over
 /// what this process held, as if it had died. Runs in a handler.
 pub(super) fn lose(address: usize, myself: usize) {
+    // SAFETY: as in `make_lost`.
+    let me = unsafe { &*(myself as *const Myself) };
+    me.lost.store(1, Ordering::Relaxed);
+    // SAFETY: the segment's file is open as long as it is mapped.
+    let file = unsafe { BorrowedFd::borrow_raw(me.file.load(Ordering::Relaxed) as i32) };
+    LOSS.store(if is_whole(file) { Loss::Full } else { Loss::Cut } as u32, Ordering::Relaxed);
     make_lost(address, myself);
     showing::note_loss();
+}
+
+/// Whether the segment's file has its length.
+fn is_whole(file: BorrowedFd<'_>) -> bool {
+    fs::fstat(file).is_ok_and(|stat| stat.st_size as usize == size_of::<Segment>())
 }
 
 fn make_lost(address: usize, myself: usize) {
@@ -70,7 +157,7 @@ fn make_lost(address: usize, myself: usize) {
         // SAFETY: the segment's file is open as long as the process is attached.
         let file = unsafe { BorrowedFd::borrow_raw(myself.file.load(Ordering::Relaxed) as i32) };
         let place = offset_of!(Segment, attach) + slot_of(me) * size_of::<AttachSlot>() + offset_of!(AttachSlot, pid);
-        if fs::fstat(file).is_ok_and(|stat| stat.st_size as usize == size_of::<Segment>()) {
+        if is_whole(file) {
             let _ = sys::rustix::io::pwrite(file, &NO_PID.to_ne_bytes(), place as u64);
         }
     }

@@ -230,7 +230,8 @@ fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Looked {
         Ok(stat) if stat.st_size == 0 && now - stat.st_mtime >= NEW_SECONDS => return remove(sweep, || remove_name(&file, path)),
         _ => return Looked::unknown(Kept::OtherVersion),
     }
-    let runtime = match Runtime::map(file, path.to_string()) {
+    // Mapped, it could take room that shared memory does not have.
+    let runtime = match Runtime::copy(file, path.to_string()) {
         Ok(runtime) => runtime,
         Err(error) => return Looked::unknown(Kept::Error(error)),
     };

@@ -1,0 +1,62 @@
+//! Commands where shared memory (/dev/shm) has no room: each ends with a line that says so, and
+//! `cxlraid stop` does its work.
+
+mod bench;
+
+use bench::Bench;
+
+/// Runs in a mount namespace of its own, with a small /dev/shm: `$1` is the command.
+const SCRIPT: &str = r#"
+mount -t tmpfs -o size=8M none /dev/shm || exit 99
+command=$1
+say() { name=$1; shift; "$command" "$@" >out 2>err </dev/null; echo "$name $? $(cat err)"; }
+fill() { head -c 16M /dev/zero >/dev/shm/fill 2>/dev/null; }
+"$command" create db --level 5 --at /data m0 m1 m2 2>/dev/null >/dev/null || exit 1
+echo content >file
+"$command" add -a db file /data/file || exit 1
+fill
+say status status db
+say retrieve retrieve -a db /data/file back
+say scrub scrub db
+say fail fail db m0
+say remove remove db m0
+say replay journal replay db
+say stop stop db
+ls /dev/shm
+fill
+say scrub-anew scrub db
+ls /dev/shm
+rm /dev/shm/fill
+say scrub-after scrub db
+rm -f back
+say retrieve-after retrieve -a db /data/file back
+cat back
+"$command" events db
+say stop-after stop db
+"#;
+
+#[test]
+fn every_command_says_that_shared_memory_is_full() {
+    let bench = Bench { home: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+    ["m0", "m1", "m2"].iter().for_each(|member| std::fs::create_dir(bench.path(member)).unwrap());
+    let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", SCRIPT, "sh", env!("CARGO_BIN_EXE_cxlraid")]);
+    let output = shell.output().unwrap();
+    if output.status.code() == Some(99) || bench::err(&output).contains("unshare failed") {
+        eprintln!("NOT RUN: every_command_says_that_shared_memory_is_full needs the right to mount");
+        return;
+    }
+    let text = bench::out(&output);
+    let full = "1 cxlraid: /dev/shm: shared memory is full; make room in /dev/shm, and give the command again";
+    let mut expected = vec!["status 0 ".to_owned()];
+    expected.extend(["retrieve", "scrub", "fail", "remove", "replay"].map(|name| format!("{name} {full}")));
+    expected.extend(["stop 0 ", "fill"].map(str::to_owned));
+    expected.extend([format!("scrub-anew {full}"), "fill".to_owned()]);
+    // The members are as they were, and no event says otherwise.
+    expected.extend(["scrub-after 0 ", "retrieve-after 0 ", "content"].map(str::to_owned));
+    let lines: Vec<&str> = text.lines().collect();
+    let events = |line: &&str| line.contains(" db ") && line.contains("Scrub");
+    let (told, said): (Vec<&str>, Vec<&str>) = lines.iter().copied().partition(events);
+    expected.push("stop-after 0 ".to_owned());
+    assert_eq!(said, expected, "{text}{}", bench::err(&output));
+    assert!(told.last().is_some_and(|line| line.contains("everything fits")), "{text}");
+}
