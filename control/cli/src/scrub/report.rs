@@ -305,20 +305,39 @@ impl Report {
         }
     }
 
-    /// Writes into the log of events what does not fit, once for each file and its wrong members.
-    /// If `is_whole`, also how the scrub of the whole array ended.
-    pub(crate) fn tell(&self, is_whole: bool, members: &[String]) {
-        let mut told = BTreeSet::new();
-        let mut tell = |path: &str, slots: &[Slot], what: &str| {
-            if told.insert((path.to_owned(), slots.to_vec())) {
-                let member = slots.first().and_then(|&slot| members.get(slot)).filter(|_| slots.len() == 1);
-                events::tell(EventKind::Mismatch, member.map(String::as_bytes), None, &format!("{path}: {what}"));
+    /// What the log of events is told of things that do not fit: the wrong member, if one is known,
+    /// and what is wrong. A file's bytes, each kind of difference in its names, and a table are told
+    /// once for the same wrong members.
+    fn mismatch_events(&self) -> Vec<(Option<Slot>, String)> {
+        let (mut told, mut events) = (BTreeSet::new(), Vec::new());
+        let mut tell = |kind: &str, path: &str, slots: &[Slot], what: &str| {
+            if told.insert((kind.to_owned(), path.to_owned(), slots.to_vec())) {
+                events.push((slots.first().copied().filter(|_| slots.len() == 1), format!("{path}: {what}")));
             }
         };
-        self.tables.iter().for_each(|table| tell(&table.file, table.slot.as_slice(), &table.what));
-        self.names.iter().for_each(|name| tell(&name.path, &[name.slot], &format!("members differ: {}", name.difference)));
+        self.tables.iter().for_each(|table| tell("table", &table.file, table.slot.as_slice(), &table.what));
+        for name in &self.names {
+            tell(
+                &format!("name: {}", name.difference),
+                &name.path,
+                &[name.slot],
+                &format!("members differ: {}", name.difference),
+            );
+        }
         let done = |data: &DataView| if data.mended == "no" { String::new() } else { format!("; {}", data.mended) };
-        self.mismatches.iter().for_each(|data| tell(&data.path, &data.wrong, &format!("redundancy does not fit{}", done(data))));
+        for data in &self.mismatches {
+            tell("data", &data.path, &data.wrong, &format!("redundancy does not fit{}", done(data)));
+        }
+        events
+    }
+
+    /// Writes into the log of events what does not fit. If `is_whole`, also how the scrub of the
+    /// whole array ended.
+    pub(crate) fn tell(&self, is_whole: bool, members: &[String]) {
+        for (slot, what) in self.mismatch_events() {
+            let member = slot.and_then(|slot| members.get(slot));
+            events::tell(EventKind::Mismatch, member.map(String::as_bytes), None, &what);
+        }
         if is_whole {
             let end = match (self.interrupted, self.is_fine(), self.wrong()) {
                 (true, ..) => "interrupted",
@@ -373,6 +392,25 @@ mod tests {
         let unknown = line(Verdict::Unknown, Mended::No);
         assert!(unknown.ends_with("which of /mnt/a, /mnt/b, /mnt/c is wrong cannot be known without checksums"), "{unknown}");
         assert!(line(Verdict::Several, Mended::Recomputed).contains("more than one of"));
+    }
+
+    #[test]
+    fn the_log_is_told_of_bytes_beside_a_difference_in_the_same_files_names() {
+        let mut report = Report::new("db", String::new(), false);
+        let name = |difference: &str| NameView {
+            path: "/data/f".to_owned(),
+            slot: 1,
+            difference: difference.to_owned(),
+            known: true,
+            mended: false,
+        };
+        report.names = vec![name("modified"), name("mode"), name("modified")];
+        for offset in [0, 8192] {
+            let located = Verdict::Located(vec![(1, Role::Data, Vec::new())]);
+            report.mismatches.push(DataView::new(b"/data/f", &mismatch(offset, located), Mended::No, ScrubMode::Check));
+        }
+        let told = ["members differ: modified", "members differ: mode", "redundancy does not fit"];
+        assert_eq!(report.mismatch_events(), told.map(|what| (Some(1), format!("/data/f: {what}"))));
     }
 
     #[test]
