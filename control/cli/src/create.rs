@@ -8,7 +8,8 @@ use crate::{
     args::Create,
     commands::{called, journal_place},
     failure::Failure,
-    inspect, journal, member,
+    inspect::{self, Found},
+    journal, member,
     new_name::NewName,
     registry::{NamedArray, Registry},
     run,
@@ -114,6 +115,18 @@ fn refuse_existing(view: &ArrayView) -> Result<(), Failure> {
     match view.members.iter().find(|member| !blank(member.state)) {
         None => Ok(()),
         Some(member) => {
+            let path = |member: &view::MemberView| PathBuf::from(&member.path);
+            let is_empty = matches!(inspect::look(&path(member)), Found::Blank);
+            let others = if is_empty { &view.members[..] } else { &[] };
+            for other in others {
+                if let Found::Member(own) = inspect::look(&path(other)) {
+                    let called = own.array_name.as_str();
+                    let called = if called.is_empty() { String::new() } else { format!(" ({called})") };
+                    let what = format!("belongs to array {}{called}, and {} is empty", own.array_uuid, member.path);
+                    let todo = "give empty directories, or every member of an existing array";
+                    return Err(Failure::new(&other.path, what, todo));
+                }
+            }
             let note = member.note.as_deref().unwrap_or("cannot be used");
             Err(Failure::new(&member.path, note, "give empty directories, or every member of an existing array"))
         }

@@ -122,3 +122,44 @@ fn a_journal_that_was_cut_is_said_to_be() {
         "{line}"
     );
 }
+
+#[test]
+fn a_directory_that_is_given_twice_by_different_names_is_refused_before_anything_is_made() {
+    let bench = Bench::new();
+    std::os::unix::fs::symlink("m0", bench.path("link")).unwrap();
+    let before = snapshot(bench.home.path());
+    let create = |members: &[&str]| {
+        let arguments = [&["create", "db", "--level", "1", "--at", "/data"], members].concat();
+        bench.run(&arguments)
+    };
+    for (members, second, first) in [(["m0", "link"], "link", "m0"), (["link", "m0"], "m0", "link")] {
+        let (status, line) = refused_after_warnings(&create(&members));
+        let [second, first] = [second, first].map(|name| bench.path(name).display().to_string());
+        let expected = format!("cxlraid: {second}: is the same directory as {first}; give each member once");
+        assert_eq!((status, line), (1, expected));
+        assert_eq!(snapshot(bench.home.path()), before);
+    }
+    // A start by the environment alone makes nothing either.
+    let mut retrieve = bench.command(&["retrieve", "/data/x", "x"]);
+    let mounts = ["m0", "m1", "link"].map(|name| bench.path(name).display().to_string()).join(":");
+    retrieve.env("CXLRAID_LEVEL", "5").env("CXLRAID_MOUNTS", mounts).env("CXLRAID_PATHS", "/data");
+    let (status, line) = refused(&retrieve.output().unwrap());
+    assert!(status == 1 && line.contains("/link: is the same directory as "), "{line}");
+    assert_eq!(snapshot(bench.home.path()), before);
+    assert_eq!(create(&["m0", "m1"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_member_of_an_array_is_named_among_empty_directories() {
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    let uuid = bench.uuid();
+    fs::create_dir(bench.path("away")).unwrap();
+    for members in [["away", "m1"], ["m1", "away"]] {
+        let arguments = [&["create", "other", "--level", "1", "--at", "/other"], &members[..]].concat();
+        let (status, line) = refused_after_warnings(&bench.run(&arguments));
+        let [member, empty] = ["m1", "away"].map(|name| bench.path(name).display().to_string());
+        let expected = format!("cxlraid: {member}: belongs to array {uuid} (db), and {empty} is empty; ");
+        assert!(status == 1 && line.starts_with(&expected), "{line}");
+    }
+}

@@ -33,8 +33,8 @@ use crate::write_mostly;
 use alloc::vec::Vec;
 use format::{Superblock, Uuid};
 use layout::Geometry;
-use sys::OsError;
 use sys::rustix::fs::{FlockOperation, flock};
+use sys::{OsError, OwnedFd};
 use units::MemberSet;
 
 /// An array this process is attached to.
@@ -136,8 +136,7 @@ impl Array {
     pub fn foresee(config: &Config) -> Result<Vec<Member>, AttachError> {
         let findings = inspect_all(config)?;
         if config.uuid.is_none() && findings.iter().all(Finding::is_unfinished) {
-            findings.iter().try_for_each(|finding| finding.blank_root().map(|_| ()))?;
-            creation::check(config)?;
+            creation::check(config, &blank_roots(&findings)?)?;
             return Ok(Vec::new());
         }
         let Verdict { superblock, mut members } = judge(config, steady(config, findings)?)?;
@@ -319,10 +318,10 @@ impl Array {
         };
         let changed = Changed::open(&members, alone.then_some(&make))?;
         runtime.finish_assembly();
+        leave_unused(&mut members, runtime.out());
         if let Some(error) = runtime.why_lost() {
             return Err(AttachError::Runtime { path: crate::runtime::segment_path(superblock.array_uuid), error });
         }
-        leave_unused(&mut members, runtime.out());
         Ok(Some(Self {
             config: config.clone(),
             geometry,
@@ -372,14 +371,16 @@ fn is_reached(runtime: &Runtime, members: &[Member], slot: usize) -> bool {
     members.get(slot).is_some_and(|member| member.directories.is_some() && runtime.begun(slot) == Some(member.uuid))
 }
 
+/// The directories of an array to be created.
+fn blank_roots(findings: &[Finding]) -> Result<Vec<&OwnedFd>, AttachError> {
+    findings.iter().map(Finding::blank_root).collect()
+}
+
 /// Creates the array unless another process has done so meanwhile. Returns whether we did.
 fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, AttachError> {
-    let mut roots = Vec::with_capacity(findings.len());
-    for finding in findings {
-        roots.push(finding.blank_root()?);
-    }
+    let roots = blank_roots(findings)?;
     let Some(first) = roots.first() else { return Ok(false) };
-    creation::check(config)?;
+    creation::check(config, &roots)?;
     waiting::lock(first).map_err(|error| AttachError::os(&config.mounts[0], "lock", error))?;
     let again = inspect_all(config)?;
     let still_blank = again.iter().all(Finding::is_unfinished);

@@ -12,8 +12,8 @@ use crate::proc_file;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
-use sys::OsError;
 use sys::rustix::fs::{self, AtFlags, CWD, StatxAttributes, StatxFlags};
+use sys::{OsError, OwnedFd};
 
 /// fstab(5).
 const FILE_SYSTEMS: &str = "/etc/fstab";
@@ -21,11 +21,13 @@ const FILE_SYSTEMS: &str = "/etc/fstab";
 /// elsewhere; many are not in use, such as the one that mounts a tmpfs on /tmp.
 const UNITS: [&str; 3] = ["/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator"];
 
-/// Refuses to make an array where `config` does not permit it. Every member directory is empty.
+/// Refuses to make an array of the directories in `roots`, which are open and empty, where `config`
+/// does not permit it or two are one.
 ///
 /// # Errors
-/// [`AttachError::NotAsked`], [`AttachError::NothingMounted`].
-pub(crate) fn check(config: &Config) -> Result<(), AttachError> {
+/// [`AttachError::NotAsked`], [`AttachError::NothingMounted`], [`AttachError::GivenTwice`].
+pub(crate) fn check(config: &Config, roots: &[&OwnedFd]) -> Result<(), AttachError> {
+    require_distinct(config, roots)?;
     match config.creation {
         Creation::Asked => Ok(()),
         Creation::Refused => Err(AttachError::NotAsked { path: config.mounts[0].clone() }),
@@ -39,6 +41,21 @@ pub(crate) fn check(config: &Config) -> Result<(), AttachError> {
             }
         }
     }
+}
+
+/// Refuses a directory that is given twice by different paths: by a symbolic link, or mounted in two
+/// places.
+fn require_distinct(config: &Config, roots: &[&OwnedFd]) -> Result<(), AttachError> {
+    let mut known: Vec<(u64, u64)> = Vec::with_capacity(roots.len());
+    for (root, path) in roots.iter().zip(&config.mounts) {
+        let stat = fs::fstat(root).map_err(|error| AttachError::os(path, "look at", error))?;
+        let directory = (stat.st_dev, stat.st_ino);
+        if let Some(other) = known.iter().position(|&other| other == directory) {
+            return Err(AttachError::GivenTwice { path: path.clone(), other: config.mounts[other].clone() });
+        }
+        known.push(directory);
+    }
+    Ok(())
 }
 
 /// The directory at or above a member on which a file system is to be mounted, and none is.

@@ -100,6 +100,14 @@ pub enum AttachError {
         /// The mount point.
         path: Vec<u8>,
     },
+    /// One directory is given as two members of an array to be created.
+    #[error("{}: is the same directory as {}; give each member once", show(.path), show(.other))]
+    GivenTwice {
+        /// The second path.
+        path: Vec<u8>,
+        /// The first path.
+        other: Vec<u8>,
+    },
     /// Two members have changes that the other one has not.
     #[error("{} and {} were each used without the other, and neither has the other's changes; choose with 'cxlraid assemble --prefer MEMBER' whose are kept", show(.one), show(.other))]
     UsedApart {
@@ -357,6 +365,7 @@ impl AttachError {
             Self::OtherArray { .. }
             | Self::OfArray { .. }
             | Self::SlotTwice { .. }
+            | Self::GivenTwice { .. }
             | Self::OtherLevel { .. }
             | Self::OtherCount { .. }
             | Self::OtherChunk { .. }
@@ -367,15 +376,6 @@ impl AttachError {
     }
 }
 
-/// What to do about a runtime segment that cannot be used.
-const fn runtime_remedy(error: OsError) -> &'static str {
-    match error {
-        OsError::PROTO => "end the processes that use the array and run 'cxlraid stop' on it",
-        OsError::TIMEDOUT => "see which process with 'fuser', and end it",
-        OsError::USERS => "end some of its programs",
-        _ => "check that /dev/shm is a writable tmpfs",
-    }
-}
 /// What is wrong with a runtime segment that cannot be used.
 fn runtime_trouble(error: OsError) -> String {
     match error {
@@ -384,13 +384,22 @@ fn runtime_trouble(error: OsError) -> String {
     }
 }
 
+/// What to do about a runtime segment that cannot be used.
+const fn runtime_remedy(error: OsError) -> &'static str {
+    match error {
+        OsError::PROTO => "end the processes that use the array and run 'cxlraid stop' on it",
+        OsError::TIMEDOUT => "see which process with 'fuser', and end it",
+        OsError::USERS => "end some of its programs",
+        OsError::NOSPC => "make room in /dev/shm, or give it more, and try again",
+        _ => "check that /dev/shm is a writable tmpfs",
+    }
+}
 
 /// What to do where a journal cannot be made.
 const fn journal_remedy(error: OsError) -> &'static str {
     match error {
         OsError::NOSPC | OsError::DQUOT => "make room there",
         OsError::NOENT | OsError::NOTDIR => "create its directory first",
-        OsError::NOSPC => "make room in /dev/shm, or give it more, and try again",
         OsError::ACCESS | OsError::PERM | OsError::ROFS => "make its directory writable",
         _ => "see to it that its device works",
     }
