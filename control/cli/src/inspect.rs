@@ -309,7 +309,9 @@ fn standing(own: &Superblock, newest: &Superblock) -> (MemberState, Option<Strin
     match believed.state {
         format::MemberState::InSync if believed.uuid == own.member_uuid && current => (MemberState::InSync, None),
         format::MemberState::Rebuilding if believed.uuid == own.member_uuid && current => (MemberState::Rebuilding, None),
-        format::MemberState::Failed => (MemberState::Failed, Some(why::stale(own, newest).to_owned())),
+        format::MemberState::Failed if !why::is_begun(own, newest) => {
+            (MemberState::Failed, Some(why::stale(own, newest).to_owned()))
+        }
         _ => (MemberState::Stale, Some(why::stale(own, newest).to_owned())),
     }
 }

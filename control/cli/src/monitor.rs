@@ -18,7 +18,7 @@ use crate::{
     prometheus::{Kept, Sample},
     registry::Registry,
     spec::Source,
-    view::{ArrayView, MemberState},
+    view::{ArrayView, MemberState, MemberView},
 };
 use array::events::{Event, EventKind, append};
 use format::Uuid;
@@ -247,12 +247,15 @@ impl Watched {
         let Some(view) = &self.view else { return };
         let out: BTreeSet<String> =
             view.members.iter().filter(|member| is_out(member.state)).map(|member| member.path.clone()).collect();
+        // One that is only begun has not failed: it comes into use later.
+        let is_begun = |member: &&MemberView| member.note.as_deref() == Some(array::why::BEGUN);
+        let begun: BTreeSet<String> = view.members.iter().filter(is_begun).map(|member| member.path.clone()).collect();
         if kind == EventKind::Fail && !out.is_subset(&self.out) {
             // Whoever has taken the member out is about to log it.
             std::thread::sleep(LOGGED);
             self.read();
         }
-        for member in out.difference(&self.out) {
+        for member in out.difference(&self.out).filter(|&member| kind != EventKind::Fail || !begun.contains(member)) {
             let what = if kind == EventKind::Fail { "a member works no more" } else { "the array is without this member" };
             let event = Event { kind, array: &self.name, uuid: self.uuid, member: Some(member.as_bytes()), what, count: None };
             if let Err(error) = append(self.log.as_os_str().as_bytes(), &event) {

@@ -273,3 +273,35 @@ fn a_scrub_is_ended_for_a_spare() {
     end(monitor);
     assert_bears(&bench, "m0");
 }
+
+#[test]
+fn a_replacement_that_waits_for_programs_has_not_failed() {
+    let bench = filled();
+    fs::create_dir(bench.path("new")).unwrap();
+    let program = used(&bench);
+    assert!(bench.run(&["fail", "db", "m1"]).status.success());
+    let monitor = monitor(&bench);
+    let told = || fs::read_to_string(bench.path("told")).unwrap_or_default();
+    let await_told = |line: &str| {
+        let begun = Instant::now();
+        while !told().contains(line) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{}", told());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    await_told("DegradedArray m1\n");
+    let (_, line) = refused(&bench.run(&["replace", "db", "m1", "new"]));
+    assert!(line.contains("the member is begun; process "), "{line}");
+    let (code, text) = status(&bench);
+    assert!(code == Some(3) && text.contains("/new  stale, volatile: begun: it comes into use when "), "{text}");
+    // The monitor has looked several times since.
+    std::thread::sleep(Duration::from_secs(3));
+    drop(program);
+    let rebuilt = bench.run(&["rebuild", "db", "new"]);
+    assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+    await_told("RebuildFinished new\n");
+    end(monitor);
+    assert!(!told().contains("Fail"), "{}", told());
+    assert_eq!(status(&bench).0, Some(0));
+    stop(&bench);
+}

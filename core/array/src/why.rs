@@ -13,6 +13,8 @@ pub const NO_SUPERBLOCK: &str = "no superblock";
 pub const EMPTY: &str = "the directory is empty; is its device mounted?";
 /// A member that lacks nothing, as far as its superblock tells, and that running programs do without.
 pub const NOT_IN_USE: &str = "programs that run have begun without it";
+/// A member that is being made and is not in use yet.
+pub const BEGUN: &str = "begun: it comes into use when 'cxlraid rebuild' goes on and running programs have been started again";
 /// Of a member only `.cxlraid` is there.
 pub const EMPTIED: &str = "it was emptied: only .cxlraid is left";
 
@@ -60,8 +62,17 @@ pub fn newer_table(kind: TableKind, found: Version) -> String {
 pub fn stale(own: &Superblock, newest: &Superblock) -> &'static str {
     let believed = newest.members[own.slot];
     match believed.state {
+        _ if is_begun(own, newest) => BEGUN,
         MemberState::Failed => "taken out of use",
         MemberState::Missing if believed.uuid == Uuid::NIL => "removed",
         _ => "changes were made while it was away",
     }
+}
+
+/// Whether the member with the superblock `own` is one that was begun in the place of another, or
+/// of its own former content, and has not come into use: no other superblock names it.
+#[must_use]
+pub fn is_begun(own: &Superblock, newest: &Superblock) -> bool {
+    let entry = own.members[own.slot];
+    entry.state == MemberState::Stale && entry.uuid == own.member_uuid && newest.members[own.slot].uuid != own.member_uuid
 }
