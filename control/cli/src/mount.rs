@@ -15,6 +15,7 @@ use crate::{
     inspect,
     monitor::notify,
     name::ArrayName,
+    runtime,
     spec::Source,
 };
 use array::{Array, Config};
@@ -25,7 +26,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _, Write as _},
-    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -38,7 +39,7 @@ use std::{
 use sys::{
     OsError, OwnedFd,
     rustix::{
-        fs::{StatVfsMountFlags, fstatvfs},
+        fs::{FlockOperation, OFlags, StatVfsMountFlags, flock, fstatvfs},
         mount::MountFlags,
         process::{Resource, Rlimit, getrlimit, setrlimit},
     },
@@ -48,6 +49,8 @@ use sys::{
 const PERIOD: Duration = Duration::from_millis(100);
 /// Those who use a mount whose process is asked to end have so long to end, too.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long a command waits for another one that mounts on the same directory.
+const HOLD_TIME: Duration = Duration::from_secs(30);
 /// The process that serves a mount holds a descriptor for each file that the kernel remembers, up
 /// to a half of these.
 const DESCRIPTOR_COUNT: u64 = 1 << 20;
@@ -66,6 +69,9 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
     let config = inspect::config(source)?;
     let places = places(&config, arguments.directory.as_deref())?;
     places.iter().try_for_each(|place| check(&place.directory, &config, source))?;
+    // Nobody else mounts there until this command has: what was so before may be so no more.
+    let held = places.iter().map(|place| hold(&place.directory)).collect::<Result<Vec<_>, _>>()?;
+    places.iter().try_for_each(|place| check(&place.directory, &config, source))?;
     let devices: Vec<OwnedFd> = places.iter().map(|_| mount::device().map_err(no_device)).collect::<Result<_, _>>()?;
     raise_limit();
     let array = Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))?;
@@ -74,6 +80,11 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
     let files = ArrayFiles::open(array.telling(tell))?;
     let flags = Flags { allow_other: arguments.allow_other || arguments.options.allow_other, ..arguments.options };
     let sessions = begin(&files, called(source), &places, devices, flags)?;
+    if let Err(failure) = runtime::unless_lost(Ok(())) {
+        places.iter().for_each(|place| _ = mount::unmount(&place.directory, true));
+        return Err(failure);
+    }
+    drop(held);
     let made: Vec<Mounted> = places.iter().filter_map(|place| top(&place.directory)).collect();
     for place in places.iter().filter(|_| !arguments.quiet) {
         println!("{}: mounted at {}", called(source), place.directory.display());
@@ -187,6 +198,25 @@ fn check(directory: &Path, config: &Config, source: &Source) -> Result<(), Failu
         Ok(true) => Ok(()),
         Ok(false) => fail("is not empty; what is in it would be hidden".replace(';', ","), "empty it, or name another directory"),
         Err(error) => fail(error.to_string(), "name a directory that can be read"),
+    }
+}
+
+/// Locks a directory against other commands that mount there, until what is returned is dropped.
+fn hold(directory: &Path) -> Result<File, Failure> {
+    let failed = |error: io::Error| Failure::new(directory.display(), error, "name a directory that can be used");
+    let opened = File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(directory).map_err(failed)?;
+    let begun = Instant::now();
+    loop {
+        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(opened),
+            Err(OsError::WOULDBLOCK) if begun.elapsed() < HOLD_TIME => thread::sleep(PERIOD / 10),
+            Err(OsError::WOULDBLOCK) => {
+                let what = "another process holds a lock on it, as a command does that mounts there";
+                return Err(Failure::new(directory.display(), what, "wait until that has ended, then mount again"));
+            }
+            // Such a file system has no locks.
+            Err(_) => return Ok(opened),
+        }
     }
 }
 

@@ -1,0 +1,39 @@
+//! `cxlraid mount` by two commands at once.
+
+mod bench;
+
+use bench::Bench;
+
+/// Runs in a mount namespace of its own: `$1` is the command.
+const SCRIPT: &str = r#"
+[ -c /dev/fuse ] || exit 99
+command=$1
+mkdir mnt
+"$command" create db --level 5 --at /data m0 m1 m2 >/dev/null 2>&1 || exit 1
+for round in 1 2 3 4 5 6 7 8; do
+    for one in 1 2; do
+        ("$command" mount db "$PWD/mnt" >/dev/null 2>err$one; echo $? >status$one) &
+    done
+    wait
+    echo $(cat status1 status2 | sort) $(grep -c " $PWD/mnt " /proc/self/mountinfo) $(cat err1 err2)
+    while grep -q " $PWD/mnt " /proc/self/mountinfo; do "$command" unmount "$PWD/mnt" >/dev/null || exit 1; done
+done
+"$command" stop db
+"#;
+
+#[test]
+fn two_at_once_mount_one_directory_once() {
+    let bench = Bench::new();
+    let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", SCRIPT, "sh", env!("CARGO_BIN_EXE_cxlraid")]);
+    let output = shell.output().unwrap();
+    if output.status.code() == Some(99) || bench::err(&output).contains("unshare failed") {
+        eprintln!("NOT RUN: two_at_once_mount_one_directory_once needs the right to mount and /dev/fuse");
+        return;
+    }
+    let place = bench.path("mnt").display().to_string();
+    let round =
+        format!("0 1 1 cxlraid: {place}: array db is mounted there already; say 'cxlraid unmount' and the directory first");
+    let (text, says) = (bench::out(&output), bench::err(&output));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines, [&[round.as_str(); 8][..], &["db: stopped"]].concat(), "{says}");
+}
