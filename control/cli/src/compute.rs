@@ -24,18 +24,18 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs,
-    io::{IsTerminal as _, stderr},
+    io::{self, IsTerminal as _, stderr},
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 use sys::{OsError, rustix::fs::lgetxattr};
-use units::{MemberSet, Shown};
+use units::{MemberSet, Shown, Slot};
 
 /// A scrub and a computation of lost bytes add this to their nice value (nice(2)). Where such a
 /// process and a program of the usual priority want one processor, the process gets a tenth of it.
@@ -97,8 +97,9 @@ pub(crate) fn compute(
         Failure::new(thing, what, "'cxlraid rebuild' goes on")
     };
     let mut misses = 0;
+    let mut failed = None;
     let left = loop {
-        let ended = each_waiting(&files, rebuilding, &left, begin.pace.workers);
+        let ended = each_waiting(&files, rebuilding, &left, begin.pace.workers, &mut failed);
         let unbuilt: Vec<Unbuilt> =
             core.unbuilt().map_err(cannot)?.into_iter().filter(|file| !core.is_about_to_go(file.attribute)).collect();
         if ended.is_err() && !unbuilt.is_empty() {
@@ -122,15 +123,9 @@ pub(crate) fn compute(
         return Err(Failure::new(thing, what, todo));
     }
     if !left.is_empty() {
-        let what = format!(
-            "{} of {count} files still wait to be rebuilt ({})",
-            left.len(),
-    crate::runtime::unless_lost(Ok(()))?;
-            bytes_text(left.iter().map(|file| file.bytes).sum())
-        );
-        let todo = "run it as a user who may write to every file, with all other members in use";
-        return Err(Failure::new(thing, what, todo));
+        return Err(unfinished(thing, core, rebuilding, &left, count, failed));
     }
+    crate::runtime::unless_lost(Ok(()))?;
     core.array().end_rebuild(rebuilding).map_err(cannot)?;
     // A computation without a member ends that file's note of lost bytes, so a member that went out
     // meanwhile has nothing left that waits.
@@ -145,6 +140,55 @@ pub(crate) fn compute(
     Ok(format!("{thing}: {} in sync; {count} files, {} computed in {seconds:.1} s\n", names.join(", "), bytes_text(bytes)))
 }
 
+/// Says why files are left that still wait: `failed` is one of them, and what happened to it.
+fn unfinished(
+    thing: &str,
+    core: &Files,
+    rebuilding: MemberSet,
+    left: &[Unbuilt],
+    count: usize,
+    failed: Option<(PathBuf, io::Error)>,
+) -> Failure {
+    let bytes = bytes_text(left.iter().map(|file| file.bytes).sum());
+    let what = format!("{} of {count} files still wait to be rebuilt ({bytes})", left.len());
+    let Some((path, error)) = failed else {
+        return Failure::new(thing, what, "run it as a user who may write to every file, with all other members in use");
+    };
+    if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        let todo = match error.kind() {
+            io::ErrorKind::PermissionDenied => "run it as a user who may write to every file",
+            _ => "see to it that all other members are in use and work, and give the command again",
+        };
+        return Failure::new(
+            thing,
+            format!("{what}, since {} cannot be opened: {error}", Shown(path.as_os_str().as_bytes())),
+            todo,
+        );
+    }
+    let array = core.array();
+    let columns = array.geometry().data_columns() as u64;
+    let needed: u64 = left.iter().map(|file| file.bytes.div_ceil(columns)).sum();
+    let free = |slot: Slot| {
+        let directory = Path::new(OsStr::from_bytes(&array.members()[slot].path));
+        crate::runtime::capacity(directory).map_or(u64::MAX, |(_, free)| free)
+    };
+    let emptiest = |slots: MemberSet| slots.iter().map(|slot| (free(slot), slot)).min();
+    // Those that are made anew get bytes; of another one holes are filled that are read.
+    let full = emptiest(rebuilding).filter(|&(free, _)| free < needed).or_else(|| emptiest(array.in_use()));
+    let todo = "make room there, and 'cxlraid rebuild' goes on; or 'cxlraid fail' it, and 'cxlraid replace' it by a larger one";
+    match full {
+        Some((_, slot)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+            Failure::new(array.members()[slot].shown(), format!("its disk quota is exceeded: {what}"), todo)
+        }
+        Some((free, slot)) if free < needed => {
+            let lack = bytes_text(needed - free);
+            Failure::new(array.members()[slot].shown(), format!("is full: {what}, for which it lacks about {lack}"), todo)
+        }
+        Some((_, slot)) => Failure::new(array.members()[slot].shown(), format!("is full: {what}"), todo),
+        None => Failure::new(thing, format!("a member is full: {what}"), "make room on it, and 'cxlraid rebuild' goes on"),
+    }
+}
+
 /// What the job is called in messages.
 pub(crate) const fn noun(kind: JobKind) -> &'static str {
     match kind {
@@ -156,8 +200,16 @@ pub(crate) const fn noun(kind: JobKind) -> &'static str {
 }
 
 /// Opens each file whose inode is among those in `left`, and so has its bytes computed. Fails if
-/// the job is to end.
-fn each_waiting(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, u64>, workers: usize) -> Result<(), Cancelled> {
+/// the job is to end. `failed` is the first file of which that could not be done, and why.
+fn each_waiting(
+    files: &ArrayFiles,
+    rebuilding: MemberSet,
+    left: &BTreeMap<u64, u64>,
+    workers: usize,
+    failed: &mut Option<(PathBuf, io::Error)>,
+) -> Result<(), Cancelled> {
+    *failed = None;
+    let failed = Mutex::new(failed);
     job::step(0)?;
     let mut waiting = listed(files, rebuilding, left);
     job::set_totals(waiting.len() as u64, waiting.iter().map(|file| file.bytes).sum());
@@ -167,7 +219,7 @@ fn each_waiting(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, 
     let (next, is_ended) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {
         while let Some(file) = waiting.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if compute_file(files, file).is_err() {
+            if compute_file(files, file, &failed).is_err() {
                 is_ended.store(true, Ordering::Relaxed);
                 return;
             }
@@ -185,10 +237,16 @@ fn each_waiting(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, 
 
 /// Opens a file for writing, if that can be done, and so has its bytes computed. Where the job is
 /// paused meanwhile, that is begun again.
-fn compute_file(files: &ArrayFiles, file: &Waiting) -> Result<(), Cancelled> {
+fn compute_file(files: &ArrayFiles, file: &Waiting, failed: &Mutex<&mut Option<(PathBuf, io::Error)>>) -> Result<(), Cancelled> {
     loop {
         job::step(0)?;
-        let is_done = files.open_to_write(&file.path);
+        let done = files.open_to_write(&file.path);
+        let is_done = done.is_ok();
+        // A file that has another name by now is met again.
+        if let Some(error) = done.err().filter(|error| error.kind() != io::ErrorKind::NotFound) {
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.get_or_insert_with(|| (file.path.clone(), error));
+        }
         if !job::end_file(file.bytes, is_done) {
             return Ok(());
         }

@@ -74,7 +74,7 @@ impl ArrayFiles {
     /// waits for the first to open a file is done then. `opened` is called with the inode number of
     /// each that could be opened, and tells whether to go on.
     pub(crate) fn open_each_to_write(&self, mut opened: impl FnMut(u64) -> bool) {
-        self.each_file(|path| self.file_to_write(path).is_none_or(|file| opened(file.attribute().inode)));
+        self.each_file(|path| self.file_to_write(path).map_or(true, |file| opened(file.attribute().inode)));
     }
 
     /// Calls `visit` with the path of each file that has a name, once for each of its names, until
@@ -94,15 +94,18 @@ impl ArrayFiles {
     }
 
     /// Opens a file for writing and closes it, and changes nothing: what waits for the first to
-    /// open it is done then. Returns whether it could be opened.
-    pub(crate) fn open_to_write(&self, path: &Path) -> bool {
-        self.file_to_write(path).is_some()
+    /// open it is done then.
+    ///
+    /// # Errors
+    /// Why it could not be opened.
+    pub(crate) fn open_to_write(&self, path: &Path) -> io::Result<()> {
+        self.file_to_write(path).map(|_| ())
     }
 
-    fn file_to_write(&self, path: &Path) -> Option<FileRef> {
-        match open(&self.names, bytes(path), OFlags::RDWR | OFlags::NOFOLLOW) {
-            Ok(Opened { node: Node::File(file), .. }) => Some(file),
-            _ => None,
+    fn file_to_write(&self, path: &Path) -> io::Result<FileRef> {
+        match open(&self.names, bytes(path), OFlags::RDWR | OFlags::NOFOLLOW)? {
+            Opened { node: Node::File(file), .. } => Ok(file),
+            _ => Err(tree::no_file()),
         }
     }
 

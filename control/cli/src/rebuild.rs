@@ -18,6 +18,7 @@ use crate::{
     registry::{NamedArray, Registry},
     repairing::{self, Repairing},
     runtime::{attached, users},
+    spare,
     spec::{ArraySpec, Source},
 };
 use array::{Array, Config, Member, Standing, events::EventKind, runtime::JobKind};
@@ -31,6 +32,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use sys::OsError;
 use units::{Shown, Slot};
 
 /// How long a command that waits to begin sleeps before it tries again.
@@ -252,7 +254,6 @@ pub(crate) fn rebuild(
             None => Ok(None),
         };
     }
-    persist::fault::install_handlers().map_err(|error| inspect::refused(thing, &std::io::Error::from(error).to_string()))?;
     let repairing = fill(source, &out, thing, (JobKind::Rebuild, Content::Anew), begin, || Ok(()), || Ok(()))?;
     compute(source, thing, JobKind::Rebuild, begin, &repairing).map(Some)
 }
@@ -272,7 +273,6 @@ pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, begin: &Begin)
         let todo = "mount it where it was; 'cxlraid replace' puts another directory in its place";
         return Err(Failure::new(member.display(), "is missing", todo));
     }
-    persist::fault::install_handlers().map_err(|error| inspect::refused(thing, &std::io::Error::from(error).to_string()))?;
     let (slot, is_out) = (found.slot, found.standing != Standing::InSync);
     let mut unproven = None;
     if is_out {
@@ -317,9 +317,12 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         return Err(Failure::new(old.display(), "not a member of the array", todo));
     };
     let require_out = || {
-        let works = |member: &Member| is_at(member, &old) && member.standing == Standing::InSync;
-        if !foreseen(&source(&array.spec), &thing)?.iter().any(works) {
-            return Ok(());
+        let works = |member: &&Member| is_at(member, &old) && member.standing == Standing::InSync;
+        let members = foreseen(&source(&array.spec), &thing)?;
+        let Some(member) = members.iter().find(works) else { return Ok(()) };
+        if member.is_rebuilding {
+            let todo = "'cxlraid rebuild' goes on; or take it out with 'cxlraid fail', then replace it";
+            return Err(Failure::new(old.display(), "is being rebuilt", todo));
         }
         let todo = "only a member that is out can be replaced: unmount or move it first";
         Err(Failure::new(old.display(), "is in sync", todo))
@@ -335,7 +338,9 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         return Err(Failure::new(new.display(), "has no place in the array", "'cxlraid status' lists its members"));
     };
     let slots = if member.standing == Standing::InSync { vec![] } else { vec![member.slot] };
-    persist::fault::install_handlers().map_err(|error| inspect::refused(&thing, &std::io::Error::from(error).to_string()))?;
+    if matches!(look(&new), Found::Blank) {
+        spare::require_room(&spec, &new)?;
+    }
     let check = || {
         if registry.find(&array.name)?.spec != array.spec {
             let todo = "look at it with 'cxlraid status', and give the command again";
@@ -395,6 +400,11 @@ fn not_filled(thing: &str, error: FillError) -> Failure {
             Failure::new(thing, what, format!("end these, or start them again one after the other, and {waits}"))
         }
         error @ (FillError::Nameless | FillError::Busy) => Failure::new(thing, error.to_string(), waits),
+        FillError::Os(error @ (OsError::NOSPC | OsError::DQUOT)) => Failure::new(
+            thing,
+            format!("the member cannot be filled: {}", std::io::Error::from(error)),
+            "make room on its device, or 'cxlraid replace' it by a directory on a larger one",
+        ),
         FillError::Os(error) => Failure::new(
             thing,
             format!("the member cannot be filled: {}", std::io::Error::from(error)),

@@ -140,7 +140,7 @@ fn require_blank(spare: &Path) -> Result<(), Failure> {
 }
 
 /// Refuses a directory without room for what the fullest member holds.
-fn require_room(spec: &ArraySpec, spare: &Path) -> Result<(), Failure> {
+pub(crate) fn require_room(spec: &ArraySpec, spare: &Path) -> Result<(), Failure> {
     let Some((_, free)) = runtime::capacity(spare) else { return Ok(()) };
     let needed = spec.members.iter().map(|member| held_bytes(member)).max().unwrap_or(0);
     if needed <= free {

@@ -1,5 +1,5 @@
-//! Commands where shared memory (/dev/shm) has no room: each ends with a line that says so, and
-//! `cxlraid stop` does its work.
+//! Commands where something has no room. If that is shared memory (/dev/shm), each ends with a line
+//! that says so, and `cxlraid stop` does its work. If it is a member, the repairs name it.
 
 mod bench;
 
@@ -59,4 +59,48 @@ fn every_command_says_that_shared_memory_is_full() {
     expected.push("stop-after 0 ".to_owned());
     assert_eq!(said, expected, "{text}{}", bench::err(&output));
     assert!(told.last().is_some_and(|line| line.contains("everything fits")), "{text}");
+}
+
+/// As [`SCRIPT`]; a member is made anew on a file system that is too small for it.
+const SMALL: &str = r#"
+command=$1
+say() { name=$1; shift; "$command" "$@" >out 2>err </dev/null; echo "$name $? $(cat err)"; }
+mkdir small large
+"$command" create db --level 5 --at /data m0 m1 m2 2>/dev/null >/dev/null || exit 1
+for file in 1 2 3; do
+    head -c 4M /dev/urandom >file
+    "$command" add -a db file /data/$file || exit 1
+done
+"$command" fail db m1 >/dev/null || exit 1
+rm -r m1 && mkdir m1
+mount -t tmpfs -o size=5M none m1 && mount -t tmpfs -o size=2M none small || exit 99
+say rebuild rebuild db m1
+say replace replace db m1 large
+"$command" fail db m1 >/dev/null || exit 1
+say replace-small replace db m1 small
+say replace-large replace db m1 large
+say scrub scrub db
+say stop stop db
+"#;
+
+#[test]
+fn a_repair_names_the_member_that_is_full() {
+    let bench = Bench::new();
+    let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", SMALL, "sh", env!("CARGO_BIN_EXE_cxlraid")]);
+    let output = shell.output().unwrap();
+    if output.status.code() == Some(99) || bench::err(&output).contains("unshare failed") {
+        eprintln!("NOT RUN: a_repair_names_the_member_that_is_full needs the right to mount");
+        return;
+    }
+    let text = bench::out(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    let [rebuild, replace, small, large, rest @ ..] = &lines[..] else { panic!("{text}{}", bench::err(&output)) };
+    let [member, other] = ["m1", "small"].map(|name| bench.path(name).display().to_string());
+    assert!(rebuild.starts_with(&format!("rebuild 1 cxlraid: {member}: is full: ")), "{rebuild}");
+    assert!(rebuild.contains(" of 3 files still wait to be rebuilt (") && rebuild.contains(", for which it lacks about "));
+    assert!(rebuild.contains("; make room there, and 'cxlraid rebuild' goes on; or 'cxlraid fail' it"), "{rebuild}");
+    assert!(replace.starts_with(&format!("replace 1 cxlraid: {member}: is being rebuilt; 'cxlraid rebuild' goes on; ")));
+    assert!(small.starts_with(&format!("replace-small 1 cxlraid: {other}: is too small: ")), "{small}");
+    assert!(large.starts_with("replace-large 0 "), "{large}");
+    assert_eq!(rest, ["scrub 0 ", "stop 0 "]);
 }
