@@ -23,7 +23,7 @@ use crate::{
     inspect, job,
     repairing::{self, Repairing},
     spec::Source,
-    view::MemberState,
+    view::{ArrayView, MemberState, MemberView},
 };
 use array::{Array, events::EventKind, runtime::JobKind};
 use file::{FileRef, ScrubMode, Watch};
@@ -42,10 +42,13 @@ use std::{
 };
 use sys::OsError;
 use tables::{Fault, Place};
-use units::MemberSet;
+use units::{MemberSet, Slot};
 
 /// Signals that end a scrub: it tells what it has found so far.
 const ENDING: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+
+/// How often the tables are looked at again at most since members come and go.
+const LOOK_COUNT: u32 = 5;
 
 /// Compares what is asked for. Returns what is to be printed, and the exit status.
 pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(String, Exit), Failure> {
@@ -58,19 +61,14 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     let superblock = inspect::newest(source, thing)?;
     let paths = arguments.paths().map(absolute).collect::<Result<Vec<_>, _>>()?;
     let members: Vec<String> = view.members.iter().map(|member| member.path.clone()).collect();
-    let look = || {
-        let is_read = |state| matches!(state, MemberState::InSync | MemberState::Rebuilding);
-        let places: Vec<Place> = view
-            .members
-            .iter()
-            .filter(|member| is_read(member.state))
-            .map(|member| Place::new(member.slot, Path::new(&member.path)))
-            .collect();
+    let look = |used: &[Used]| {
+        let places: Vec<Place> = used.iter().map(|member| Place::new(member.slot, Path::new(&member.path))).collect();
         let journal = superblock.journal.and_then(|journal| journal.path);
         let journal = journal.as_ref().map(|path| Path::new(OsStr::from_bytes(path.as_bytes())));
         if paths.is_empty() { tables::look(&places, superblock.array_uuid, journal) } else { Vec::new() }
     };
-    let faults = look();
+    let mut used = used_in(&view);
+    let faults = faults_of_used(&mut used, look, || Ok(used_in(&inspect::view(source)?)))?;
     let tell_faults = |failure: Failure| {
         // What the tables show may be why.
         faults.iter().for_each(|fault| eprintln!("{}", TableView::new(fault.clone(), false).line()));
@@ -119,13 +117,13 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     let mut report = walk.report.into_inner().unwrap_or_else(PoisonError::into_inner);
     report.sort();
     drop(progress);
-    let mended = if arguments.repair && !faults.is_empty() { Some(mend_tables(&files, look)) } else { None };
+    let mended = if arguments.repair && !faults.is_empty() { Some(mend_tables(&files, || look(&used))) } else { None };
     report.tables = tables_of(faults, mended.as_deref());
     let out = core.array().members().iter().map(|member| member.slot).filter(|&slot| !core.array().in_use().contains(slot));
     report.out = out.collect();
-    crate::runtime::unless_lost(Ok(()))?;
     report.interrupted = job::is_ended();
     report.seconds = begun.elapsed().as_secs_f64();
+    crate::runtime::unless_lost(Ok(()))?;
     report.tell(is_whole, &members);
     let exit = match (report.is_fine(), report.interrupted && report.wrong() == 0) {
         (true, _) => Exit::Fine,
@@ -137,6 +135,46 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     }
     let lines = report.lines(&members).into_iter().chain([report.summary()]);
     Ok((lines.map(|line| line + "\n").collect(), exit))
+}
+
+/// A member in use, of which the tables are read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Used {
+    slot: Slot,
+    path: String,
+    event_count: Option<u64>,
+}
+
+fn used_in(view: &ArrayView) -> Vec<Used> {
+    let is_used = |member: &&MemberView| matches!(member.state, MemberState::InSync | MemberState::Rebuilding);
+    let used = |member: &MemberView| Used { slot: member.slot, path: member.path.clone(), event_count: member.event_count };
+    view.members.iter().filter(is_used).map(used).collect()
+}
+
+/// What is wrong with the tables of the members in use, as `look` finds it. A member that goes out
+/// meanwhile falls behind the others, which is no fault of its tables: if members came, went or
+/// changed their superblocks, they are looked at again, and what is said of one that is out by then
+/// is dropped. Afterwards `used` has the members that were looked at last.
+fn faults_of_used(
+    used: &mut Vec<Used>,
+    mut look: impl FnMut(&[Used]) -> Vec<Fault>,
+    mut now: impl FnMut() -> Result<Vec<Used>, Failure>,
+) -> Result<Vec<Fault>, Failure> {
+    for _ in 0..LOOK_COUNT {
+        let faults = look(used);
+        if faults.is_empty() {
+            return Ok(faults);
+        }
+        let after = now()?;
+        if after == *used {
+            return Ok(faults);
+        }
+        *used = after;
+    }
+    let mut faults = look(used);
+    let after = now()?;
+    faults.retain(|fault| fault.slot.is_none_or(|slot| after.iter().any(|member| member.slot == slot)));
+    Ok(faults)
 }
 
 /// A flag that is set by a signal which asks the command to end. A second signal ends it at once.
@@ -398,4 +436,54 @@ fn lowest(files: &ArrayFiles) -> Option<PathBuf> {
     let array = files.core().array();
     let slot = array.first_in_use().ok()?;
     Some(Path::new(OsStr::from_bytes(&array.members()[slot].path)).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(slot: Slot, event_count: u64) -> Used {
+        Used { slot, path: format!("/m{slot}"), event_count: Some(event_count) }
+    }
+
+    fn fault(slot: Slot) -> Fault {
+        Fault { slot: Some(slot), file: format!("/m{slot}"), offset: 0, bytes: 64, what: "is behind".to_owned() }
+    }
+
+    /// Says of each member that is behind the first that something is wrong with it.
+    fn behind(used: &[Used], newest: u64) -> Vec<Fault> {
+        used.iter().filter(|member| member.event_count != Some(newest)).map(|member| fault(member.slot)).collect()
+    }
+
+    #[test]
+    fn a_member_that_goes_out_while_it_is_looked_at_is_not_accused() {
+        let mut members = vec![used(0, 7), used(1, 7), used(2, 7)];
+        let (mut looks, mut views) = (0, 0);
+        let look = |used: &[Used]| {
+            looks += 1;
+            behind(used, 8)
+        };
+        let now = || {
+            views += 1;
+            Ok(vec![used(0, 8), used(2, 8)])
+        };
+        assert_eq!(faults_of_used(&mut members, look, now).unwrap(), []);
+        assert_eq!((looks, views, members), (2, 1, vec![used(0, 8), used(2, 8)]));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_member_in_use_is_told() {
+        let mut members = vec![used(0, 7), used(1, 6)];
+        let same = || Ok(vec![used(0, 7), used(1, 6)]);
+        assert_eq!(faults_of_used(&mut members, |used| behind(used, 7), same).unwrap(), [fault(1)]);
+        // Where members go on changing the looks end, and only those in use are accused.
+        let mut members = vec![used(0, 1), used(1, 1), used(2, 0)];
+        let mut count = 1;
+        let changing = || {
+            count += 1;
+            Ok(vec![used(0, count), used(2, 0)])
+        };
+        let looked = |_: &[Used]| vec![fault(1), fault(2)];
+        assert_eq!(faults_of_used(&mut members, looked, changing).unwrap(), [fault(2)]);
+    }
 }
