@@ -30,10 +30,11 @@ use std::{
 
 /// Does what was asked.
 pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
-    // Who has stopped an array needs its shared memory no more.
+    // Who has stopped an array needs its shared memory no more; or it says why it is needed.
     let ends_use = matches!(command, Command::Stop(_));
     let done = execute_command(command);
-    if ends_use && done.is_ok() { done } else { runtime::unless_lost(done) }
+    let is_told = |failure: &Failure| failure.is_about(Path::new(runtime::SHARED_MEMORY));
+    if ends_use && done.as_ref().err().is_none_or(is_told) { done } else { runtime::unless_lost(done) }
 }
 
 fn execute_command(command: Command) -> Result<Exit, Failure> {

@@ -13,6 +13,9 @@ use std::{
 };
 use sys::{OsError, rustix::fs::OFlags};
 
+/// Where shared memory lies.
+pub(crate) const SHARED_MEMORY: &str = "/dev/shm";
+
 /// The processes that have the array's runtime segment mapped, as far as this user may look into
 /// them.
 pub(crate) fn attached(uuid: Uuid) -> Vec<u32> {
@@ -62,14 +65,14 @@ pub(crate) fn unless_lost<T>(done: Result<T, Failure>) -> Result<T, Failure> {
         Some(Loss::Full) => Err(full("")),
         Some(Loss::Cut) => {
             let what = "the file of the array's shared memory was cut short";
-            Err(Failure::new("/dev/shm", what, "end the array's programs, 'cxlraid stop' it, and give the command again"))
+            Err(Failure::new(SHARED_MEMORY, what, "end the array's programs, 'cxlraid stop' it, and give the command again"))
         }
     }
 }
 
 /// Shared memory has no room for what a command needs, and `why` that matters.
 fn full(why: &str) -> Failure {
-    Failure::new("/dev/shm", format!("shared memory is full{why}"), "make room in /dev/shm, and give the command again")
+    Failure::new(SHARED_MEMORY, format!("shared memory is full{why}"), "make room in /dev/shm, and give the command again")
 }
 
 /// Removes the shared copies of mapped files that processes left beside the segment when they died.

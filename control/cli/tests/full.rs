@@ -3,7 +3,15 @@
 
 mod bench;
 
-use bench::Bench;
+use bench::{Bench, library::library};
+use std::{env, fs::OpenOptions};
+use sys::rustix::{
+    mm::{MapFlags, ProtFlags, mmap},
+    process::{Signal, getpid, kill_process},
+};
+
+/// Says that a process is a program of the array and not a test.
+const PROGRAM: &str = "CXLRAID_TEST_FULL_PROGRAM";
 
 /// Runs in a mount namespace of its own, with a small /dev/shm: `$1` is the command.
 const SCRIPT: &str = r#"
@@ -103,4 +111,56 @@ fn a_repair_names_the_member_that_is_full() {
     assert!(small.starts_with(&format!("replace-small 1 cxlraid: {other}: is too small: ")), "{small}");
     assert!(large.starts_with("replace-large 0 "), "{large}");
     assert_eq!(rest, ["scrub 0 ", "stop 0 "]);
+}
+
+/// Not a test by itself: stores to a mapping of a file of the array and dies.
+#[test]
+#[allow(unsafe_code)] // Only a mapping is stored to without a call.
+fn dying_program() {
+    if env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let file = OpenOptions::new().read(true).write(true).open("/data/file").unwrap();
+    let length = file.metadata().unwrap().len() as usize;
+    // SAFETY: a mapping of the whole file, which nobody cuts.
+    unsafe {
+        let start = mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0).unwrap();
+        start.cast::<u8>().copy_from_nonoverlapping(b"stored".as_ptr(), 6);
+    }
+    kill_process(getpid(), Signal::KILL).unwrap();
+}
+
+/// As [`SCRIPT`]; `$2` is the program.
+const DYING: &str = r#"
+mount -t tmpfs -o size=8M none /dev/shm || exit 99
+command=$1
+say() { name=$1; shift; "$command" "$@" >out 2>err </dev/null; echo "$name $? $(cat err)"; }
+"$command" create db --level 5 --at /data m0 m1 m2 2>/dev/null >/dev/null || exit 1
+head -c 100000 /dev/zero >file
+"$command" add -a db file /data/file || exit 1
+"$command" run db -- "$2" --exact dying_program >/dev/null 2>&1
+head -c 16M /dev/zero >/dev/shm/fill 2>/dev/null
+say stop stop db
+say gc gc
+rm /dev/shm/fill
+say stop-after stop db
+say retrieve retrieve -a db /data/file back
+head -c 6 back
+"#;
+
+#[test]
+fn a_stop_without_room_keeps_what_only_shared_memory_has() {
+    let bench = Bench { home: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+    ["m0", "m1", "m2"].iter().for_each(|member| std::fs::create_dir(bench.path(member)).unwrap());
+    let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", DYING, "sh", env!("CARGO_BIN_EXE_cxlraid")]);
+    shell.arg(env::current_exe().unwrap()).env("CXLRAID_LIB", library()).env(PROGRAM, "");
+    let output = shell.output().unwrap();
+    if output.status.code() == Some(99) || bench::err(&output).contains("unshare failed") {
+        eprintln!("NOT RUN: a_stop_without_room_keeps_what_only_shared_memory_has needs the right to mount");
+        return;
+    }
+    let full = "1 cxlraid: /dev/shm: shared memory is full, and writes of processes that died wait there to be made good; \
+                make room in /dev/shm, and give the command again";
+    let expected = format!("stop {full}\ngc 0 \nstop-after 0 \nretrieve 0 \nstored");
+    assert_eq!(bench::out(&output), expected, "{}", bench::err(&output));
 }

@@ -175,3 +175,32 @@ fn make_lost(address: usize, myself: usize) {
 pub(super) fn pid_namespace() -> u64 {
     fs::stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::attach::tests::segment;
+    use super::*;
+    use sys::rustix::fs::{CWD, unlinkat};
+
+    #[test]
+    fn a_copy_shows_the_segment_as_it_is_and_changes_nothing() {
+        let runtime = segment(91);
+        runtime.let_in();
+        runtime.journal_lanes()[3].0.store(7, Ordering::Relaxed);
+        let file = || Raised::new(fs::open(runtime.path.as_str(), entry::OPEN, Mode::empty()).unwrap()).unwrap();
+        let copy = Runtime::copy(file(), runtime.path.clone()).unwrap();
+        assert_eq!(copy.attached().collect::<alloc::vec::Vec<_>>(), [std::process::id()]);
+        assert_eq!(copy.journal_lanes()[3].0.load(Ordering::Relaxed), 7);
+        assert_eq!((copy.own(), copy.is_elsewhere(), copy.why_lost()), (None, false, None));
+        copy.journal_lanes()[3].0.store(9, Ordering::Relaxed);
+        drop(copy);
+        assert_eq!(runtime.journal_lanes()[3].0.load(Ordering::Relaxed), 7);
+        assert!(!runtime.is_lost());
+        let path = runtime.path.clone();
+        let cut = file();
+        drop(runtime);
+        fs::ftruncate(&cut, 4096).unwrap();
+        assert_eq!(Runtime::copy(cut, path.clone()).err(), Some(OsError::PROTO));
+        unlinkat(CWD, path.as_str(), fs::AtFlags::empty()).unwrap();
+    }
+}
