@@ -43,8 +43,8 @@ pub(crate) fn check(config: &Config, roots: &[&OwnedFd]) -> Result<(), AttachErr
     }
 }
 
-/// Refuses a directory that is given twice by different paths: by a symbolic link, or mounted in two
-/// places.
+/// Refuses a directory that is given twice by different paths: by a symbolic link, or mounted in
+/// two places.
 fn require_distinct(config: &Config, roots: &[&OwnedFd]) -> Result<(), AttachError> {
     let mut known: Vec<(u64, u64)> = Vec::with_capacity(roots.len());
     for (root, path) in roots.iter().zip(&config.mounts) {

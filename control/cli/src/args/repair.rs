@@ -158,9 +158,9 @@ pub(crate) struct Cancel {
 
 /// Put a new directory in the place of a member that is lost, and rebuild
 ///
-/// The new directory is empty, and has room for what the fullest member holds. It takes the place of
-/// the old one in the array and in the file that keeps the array's name; then it is rebuilt as by
-/// 'cxlraid rebuild'. A member that works or is being rebuilt is not replaced.
+/// The new directory is empty, and has room for what the fullest member holds. It takes the place
+/// of the old one in the array and in the file that keeps the array's name; then it is rebuilt as
+/// by 'cxlraid rebuild'. A member that works or is being rebuilt is not replaced.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -306,8 +306,8 @@ impl Report {
     }
 
     /// What the log of events is told of things that do not fit: the wrong member, if one is known,
-    /// and what is wrong. A file's bytes, each kind of difference in its names, and a table are told
-    /// once for the same wrong members.
+    /// and what is wrong. A file's bytes, each kind of difference in its names, and a table are
+    /// told once for the same wrong members.
     fn mismatch_events(&self) -> Vec<(Option<Slot>, String)> {
         let (mut told, mut events) = (BTreeSet::new(), Vec::new());
         let mut tell = |kind: &str, path: &str, slots: &[Slot], what: &str| {

@@ -69,17 +69,17 @@ impl Runtime {
         self.segment().pid_namespace.store(NO_NAMESPACE, Ordering::Relaxed);
     }
 
-    /// Why zeros stand in for the segment: `NOSPC` if shared memory is full, `PROTO` if the file was
-    /// cut short; None if none do.
+    /// Why zeros stand in for the segment: `NOSPC` if shared memory is full, `PROTO` if the file
+    /// was cut short; None if none do.
     pub(crate) fn why_lost(&self) -> Option<OsError> {
         // SAFETY: the page is mapped for the life of self.
         let is_lost = unsafe { self.me.as_ref() }.lost.load(Ordering::Relaxed) != 0;
         is_lost.then(|| if is_whole(self.file.as_fd()) { OsError::NOSPC } else { OsError::PROTO })
     }
 
-    /// The segment of array `uuid` as it is, in memory of this process' own, where shared memory has
-    /// no room for a page of it. The process is not attached, and changes nothing that others see.
-    /// The segment's file is locked until this is dropped.
+    /// The segment of array `uuid` as it is, in memory of this process' own, where shared memory
+    /// has no room for a page of it. The process is not attached, and changes nothing that others
+    /// see. The segment's file is locked until this is dropped.
     ///
     /// # Errors
     /// `PROTO` if it is another version's or was cut short, `BUSY` if it is of another PID
