@@ -151,20 +151,6 @@ fn unfinished(
 ) -> Failure {
     let bytes = bytes_text(left.iter().map(|file| file.bytes).sum());
     let what = format!("{} of {count} files still wait to be rebuilt ({bytes})", left.len());
-    let Some((path, error)) = failed else {
-        return Failure::new(thing, what, "run it as a user who may write to every file, with all other members in use");
-    };
-    if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        let todo = match error.kind() {
-            io::ErrorKind::PermissionDenied => "run it as a user who may write to every file",
-            _ => "see to it that all other members are in use and work, and give the command again",
-        };
-        return Failure::new(
-            thing,
-            format!("{what}, since {} cannot be opened: {error}", Shown(path.as_os_str().as_bytes())),
-            todo,
-        );
-    }
     let array = core.array();
     let columns = array.geometry().data_columns() as u64;
     let needed: u64 = left.iter().map(|file| file.bytes.div_ceil(columns)).sum();
@@ -174,10 +160,27 @@ fn unfinished(
     };
     let emptiest = |slots: MemberSet| slots.iter().map(|slot| (free(slot), slot)).min();
     // Those that are made anew get bytes; of another one holes are filled that are read.
-    let full = emptiest(rebuilding).filter(|&(free, _)| free < needed).or_else(|| emptiest(array.in_use()));
+    let too_full = emptiest(rebuilding).filter(|&(free, _)| free < needed);
+    // A file is opened also if a member has no room for what it has lost, and goes on without it.
+    let kind = match &failed {
+        Some((_, error)) => error.kind(),
+        None if too_full.is_some() => io::ErrorKind::StorageFull,
+        None => {
+            return Failure::new(thing, what, "run it as a user who may write to every file, with all other members in use");
+        }
+    };
+    if let Some((path, error)) = failed.filter(|_| !matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+        let todo = match kind {
+            io::ErrorKind::PermissionDenied => "run it as a user who may write to every file",
+            _ => "see to it that all other members are in use and work, and give the command again",
+        };
+        let path = Shown(path.as_os_str().as_bytes()).to_string();
+        return Failure::new(thing, format!("{what}, since {path} cannot be opened: {error}"), todo);
+    }
+    let full = too_full.or_else(|| emptiest(array.in_use()));
     let todo = "make room there, and 'cxlraid rebuild' goes on; or 'cxlraid fail' it, and 'cxlraid replace' it by a larger one";
     match full {
-        Some((_, slot)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+        Some((_, slot)) if kind == io::ErrorKind::QuotaExceeded => {
             Failure::new(array.members()[slot].shown(), format!("its disk quota is exceeded: {what}"), todo)
         }
         Some((free, slot)) if free < needed => {

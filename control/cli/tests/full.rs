@@ -77,12 +77,17 @@ mkdir small large
 "$command" create db --level 5 --at /data m0 m1 m2 2>/dev/null >/dev/null || exit 1
 for file in 1 2 3; do
     head -c 4M /dev/urandom >file
+    cp file file$file
     "$command" add -a db file /data/$file || exit 1
 done
 "$command" fail db m1 >/dev/null || exit 1
 rm -r m1 && mkdir m1
 mount -t tmpfs -o size=5M none m1 && mount -t tmpfs -o size=2M none small || exit 99
 say rebuild rebuild db m1
+for file in 1 2 3; do
+    say retrieve-$file retrieve -a db /data/$file back
+    cmp back file$file && rm back
+done
 say replace replace db m1 large
 "$command" fail db m1 >/dev/null || exit 1
 say replace-small replace db m1 small
@@ -102,11 +107,13 @@ fn a_repair_names_the_member_that_is_full() {
     }
     let text = bench::out(&output);
     let lines: Vec<&str> = text.lines().collect();
-    let [rebuild, replace, small, large, rest @ ..] = &lines[..] else { panic!("{text}{}", bench::err(&output)) };
+    let [rebuild, one, two, three, replace, small, large, rest @ ..] = &lines[..] else { panic!("{text}{}", bench::err(&output)) };
     let [member, other] = ["m1", "small"].map(|name| bench.path(name).display().to_string());
     assert!(rebuild.starts_with(&format!("rebuild 1 cxlraid: {member}: is full: ")), "{rebuild}");
     assert!(rebuild.contains(" of 3 files still wait to be rebuilt (") && rebuild.contains(", for which it lacks about "));
     assert!(rebuild.contains("; make room there, and 'cxlraid rebuild' goes on; or 'cxlraid fail' it"), "{rebuild}");
+    // What waits is read from the others.
+    assert_eq!([one, two, three], [&"retrieve-1 0 ", &"retrieve-2 0 ", &"retrieve-3 0 "], "{text}");
     assert!(replace.starts_with(&format!("replace 1 cxlraid: {member}: is being rebuilt; 'cxlraid rebuild' goes on; ")));
     assert!(small.starts_with(&format!("replace-small 1 cxlraid: {other}: is too small: ")), "{small}");
     assert!(large.starts_with("replace-large 0 "), "{large}");

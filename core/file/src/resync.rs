@@ -179,7 +179,8 @@ impl Inode {
     /// Makes the noted bytes agree. The caller holds the size lock and all stripe locks, has
     /// replayed the journal and undone what dead processes left. If members must wait that have
     /// lost bytes ([`Self::must_wait`]), they count as out for this file, the bytes agree on the
-    /// others, and the note of what is lost stays.
+    /// others, and the note of what is lost stays. So it is where a member is full, if the others
+    /// suffice.
     ///
     /// # Errors
     /// `IO` if members lost bytes that only members which are out could help to compute, or if
@@ -193,7 +194,15 @@ impl Inode {
             return self.agree_without(lost);
         }
         for _ in 0..TRY_COUNT {
-            let done = self.resync_once()?;
+            let done = match self.resync_once() {
+                // A member has no room for the bytes that it has lost, or another one for what is
+                // read of its holes. The file goes on as it was: without who has lost bytes.
+                Err(error @ (OsError::NOSPC | OsError::DQUOT)) if !lost.is_empty() => {
+                    self.leave_out_waiting_locked().map_err(|_| error)?;
+                    return self.agree_without(lost);
+                }
+                done => done?,
+            };
             if self.end_resync(done) {
                 break;
             }
