@@ -75,7 +75,7 @@ impl Array {
             if let Some(kept) = kept {
                 put_kept(&meta, Some(Kept { member_uuid: fresh.member_uuid, ..kept }), newest.access)?;
             }
-            copy_onto(self.journal.as_ref(), &self.geometry, slot, &meta, newest.access)
+            copy_onto(self, slot, &meta, newest.access)
         };
         make().map_err(failed("create")).map(|()| fresh.member_uuid)
     }

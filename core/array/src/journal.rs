@@ -13,12 +13,15 @@ use crate::Array;
 use crate::access;
 use crate::config::{Config, JournalPlace};
 use crate::error::AttachError;
-use crate::member::{Member, Standing, has_failed, read_fully};
+use crate::member::{Member, Standing, has_failed, read_fully, read_fully_at};
 use crate::regular::{NOT_A_FILE, open_regular};
 use crate::superblock::{self, open_new, random_uuid, write_fully};
 use alloc::vec::Vec;
 use core::ffi::CStr;
-use format::{Access, JOURNAL_HEADER_BYTES, JournalEntry, JournalError, JournalHeader, JournalPath, Superblock, Uuid};
+use format::{
+    Access, JOURNAL_HEADER_BYTES, JOURNAL_RECORD_BYTES, JournalEntry, JournalError, JournalHeader, JournalPath, JournalRecord,
+    Superblock, Uuid,
+};
 use layout::{Geometry, Level};
 use sys::rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd};
@@ -100,7 +103,7 @@ impl New {
         }
         for slot in holders(geometry).iter() {
             if let Some(meta) = metas[slot] {
-                let made = open_new(meta, format::JOURNAL_FILE, access).and_then(|file| fill(&file, &self.header));
+                let made = open_new(meta, format::JOURNAL_FILE, access).and_then(|file| fill(&file, &self.header, &[]));
                 made.map_err(|error| self.not_made([&mounts[slot][..], b"/.cxlraid/journal"].concat(), error))?;
             }
         }
@@ -132,7 +135,7 @@ impl New {
             None => fs::open(path, OPEN | OFlags::CREATE | OFlags::EXCL, mode).map_err(failed)?,
         };
         let given = if said_by == SaidBy::Operator { access::give(&file, access, access.mode) } else { Ok(()) };
-        let made = given.and_then(|()| fill(&file, &self.header));
+        let made = given.and_then(|()| fill(&file, &self.header, &[]));
         if made.is_err() && is_new {
             let _ = fs::unlink(path);
         }
@@ -141,9 +144,12 @@ impl New {
     }
 }
 
-/// Gives a journal's file all its space, so that no write fails for want of it, and the header
-/// last.
-fn fill(file: &OwnedFd, header: &JournalHeader) -> sys::Result<()> {
+/// A lane, and the record that it holds.
+type Head = (usize, [u8; JOURNAL_RECORD_BYTES]);
+
+/// Gives a journal's file all its space, so that no write fails for want of it, then the records,
+/// and the header last.
+fn fill(file: &OwnedFd, header: &JournalHeader, heads: &[Head]) -> sys::Result<()> {
     let bytes = header.file_bytes();
     if bytes > sys::file_limit::bytes() {
         return Err(OsError::FBIG);
@@ -154,29 +160,46 @@ fn fill(file: &OwnedFd, header: &JournalHeader) -> sys::Result<()> {
         Err(OsError::OPNOTSUPP) => fs::ftruncate(file, bytes)?,
         Err(error) => return Err(error),
     }
+    heads.iter().try_for_each(|(lane, record)| write_fully(file, record, header.lane_offset(*lane)))?;
     fs::fsync(file)?;
     write_fully(file, &header.encode(), 0)?;
     fs::fsync(file)
 }
 
 /// Gives a member that is made anew its copy of a journal that lies on members, if it is to hold
-/// one. Nothing waits in the journal.
-pub(crate) fn copy_onto(
-    journal: Option<&ArrayJournal>,
-    geometry: &Geometry,
-    slot: Slot,
-    meta: &OwnedFd,
-    access: Access,
-) -> sys::Result<()> {
-    match journal {
-        Some(journal) if journal.path.is_none() && holders(geometry).contains(slot) => {
-            fill(&open_new(meta, format::JOURNAL_FILE, access)?, &journal.header)
+/// one. Nothing waits in the journal. The copy gets the records of the members in `in_use`, so that
+/// it says what they say, but no payloads, which nobody needs.
+pub(crate) fn copy_onto(array: &Array, slot: Slot, meta: &OwnedFd, access: Access) -> sys::Result<()> {
+    match &array.journal {
+        Some(journal) if journal.path.is_none() && holders(&array.geometry).contains(slot) => {
+            let others = journal.holders.without(slot).iter().filter(|&other| array.in_use().contains(other));
+            let metas: Vec<_> = others.filter_map(|other| array.members[other].meta()).collect();
+            fill(&open_new(meta, format::JOURNAL_FILE, access)?, &journal.header, &settled_heads(&journal.header, &metas))
         }
         _ => {
             remove_from(&[Some(meta)]);
             Ok(())
         }
     }
+}
+
+/// Of each lane the last settled record in these copies of a journal. What cannot be read there is
+/// left out: a lane without a record holds nothing that waits.
+fn settled_heads(header: &JournalHeader, metas: &[&OwnedFd]) -> Vec<Head> {
+    let is_same = |file: &OwnedFd| header_of(file).is_ok_and(|(found, _)| found == *header);
+    let open = |meta: &&OwnedFd| open_journal(meta.as_fd(), format::JOURNAL_FILE.to_bytes()).ok().filter(is_same);
+    let copies: Vec<OwnedFd> = metas.iter().filter_map(open).collect();
+    let head = |lane| {
+        let of_copy = |file: &OwnedFd| {
+            let mut bytes = [0; JOURNAL_RECORD_BYTES];
+            let read = read_fully_at(file, &mut bytes, header.lane_offset(lane)).ok()?;
+            let (record, is_settled) = JournalRecord::decode(&bytes, header.seed()).filter(|_| read == bytes.len())?;
+            is_settled.then_some((record.sequence, bytes))
+        };
+        let last = copies.iter().filter_map(of_copy).max_by_key(|(sequence, _)| *sequence);
+        last.map(|(_, bytes)| (lane, bytes))
+    };
+    (0..header.lane_count).filter_map(head).collect()
 }
 
 /// Removes the journal from members.

@@ -184,15 +184,12 @@ impl Files {
         let believed = !(journal.volatile_order && array.runtime().is_after_crash());
         for lane in 0..lanes.lane_count() {
             let Some(record) = lanes.pending(lane, array.runtime().out()) else {
-                while !lanes.settle_everywhere(lane, array.runtime().out()) {
-                    self.lane_failed(journal, lane, 0)?;
-                }
-                self.lane_word(lane).store(0, Ordering::Release);
+                self.free_settled_lane(journal, lane)?;
                 continue;
             };
             if !believed || self.table().is_gone(array, &record) {
                 self.settle_lane(journal, lane, record.sequence)?;
-                self.lane_word(lane).store(0, Ordering::Release);
+                self.free_settled_lane(journal, lane)?;
                 continue;
             }
             while !lanes.equalise(lane, &record, array.runtime().out()) {
@@ -223,6 +220,17 @@ impl Files {
             }
             self.lane_failed(journal, lane, 0)?;
         }
+    }
+
+    /// Makes all copies of a lane the same in which nothing waits, and that nobody may take, and
+    /// gives the lane back.
+    #[cold]
+    fn free_settled_lane(&self, journal: &FileJournal, lane: usize) -> Result<(), OsError> {
+        while !journal.lanes.settle_everywhere(lane, self.array().runtime().out()) {
+            self.lane_failed(journal, lane, 0)?;
+        }
+        self.lane_word(lane).store(0, Ordering::Release);
+        Ok(())
     }
 
     /// Finds whose memory failed when a lane was used. A member goes out; a journal elsewhere is
@@ -281,7 +289,7 @@ impl Files {
                 };
                 if self.table().is_gone(self.array(), &record) {
                     self.settle_lane(journal, lane, record.sequence)?;
-                    self.lane_word(lane).store(0, Ordering::Release);
+                    self.free_settled_lane(journal, lane)?;
                 } else if let Some(inode) = inode.filter(|inode| inode.is_of(&record)) {
                     inode.replay(journal, lane, &record)?;
                 } else if let Some(other) = self.open_if_free(key(record.inode, record.generation)).filter(|other| other.writable)
@@ -589,6 +597,9 @@ impl Inode {
                 self.set_size(record.end());
             }
         }
+        // A copy that the writer did not come to gets the record, too: settled alone, it would be a
+        // copy of no record. If its memory fails, that is met when it is settled.
+        let _ = journal.lanes.equalise(lane, record, self.out());
         // Once it is settled whoever finds the lane to be a dead process' may take it; before, it
         // may be found waiting.
         let word = self.files.lane_word(lane);

@@ -10,7 +10,7 @@
 //! - Before a payload is touched, the record before it is settled on every copy.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 use format::{JOURNAL_LANE_HEAD_BYTES, JOURNAL_RECORD_BYTES, JOURNAL_SETTLED_OFFSET, JournalHeader, JournalRecord};
 use medium::Medium;
 use persist::fault::guard;
@@ -181,17 +181,29 @@ impl<M: Medium> Journal<M> {
     /// Inside a guard; the lane is the caller's and what it held is settled.
     #[inline]
     pub unsafe fn commit(&self, lane: usize, record: &mut JournalRecord, out: MemberSet) {
-        let mut settled = None;
+        // SAFETY: the caller's promise.
+        let settled = unsafe { self.last_settled(lane, out) };
+        record.sequence = settled.wrapping_add(1).max(1);
+        let bytes = record.encode(self.seed, settled);
         for copy in self.copies_in(out) {
-            let line = self.line(copy, lane);
             // SAFETY: a lane begins with its record; lanes are aligned to pages.
-            let settled = *settled.get_or_insert_with(|| unsafe { settled_word(line) }.load(Ordering::Relaxed));
-            record.sequence = settled.wrapping_add(1).max(1);
-            let bytes = record.encode(self.seed, settled);
-            // SAFETY: as above.
-            unsafe { self.store(line, &bytes) };
+            unsafe { self.store(self.line(copy, lane), &bytes) };
         }
         persist::fence();
+    }
+
+    /// The last sequence that any copy has settled. A copy that a member got when it was made anew
+    /// may be behind: a record with a sequence after that one alone would look older than what the
+    /// other copies hold, and would be settled there from the beginning. A word of ones is what a
+    /// device answers that is gone, and counts for nothing.
+    ///
+    /// # Safety
+    /// Inside a guard; the lane is the caller's.
+    #[inline]
+    unsafe fn last_settled(&self, lane: usize, out: MemberSet) -> u64 {
+        // SAFETY: a lane begins with its record.
+        let settled = |copy| unsafe { settled_word(self.line(copy, lane)) }.load(Ordering::Relaxed);
+        self.copies_in(out).map(settled).filter(|&settled| settled != u64::MAX).max().unwrap_or(0)
     }
 
     /// Stores a record, where it must leave the caches past them. Otherwise word by word, as lanes
@@ -233,19 +245,33 @@ impl<M: Medium> Journal<M> {
         }
     }
 
-    /// Settles on every copy what one copy says is settled: a death or a crash may have come
-    /// between them, and a record that only seems to wait has lost its payload once the lane is
-    /// used again. Nothing waits in the lane, and it is the caller's. False if a copy's memory
-    /// failed.
+    /// Settles on every copy what one copy says is settled, and gives every copy that record: a
+    /// death or a crash may have come between them, and a record that only seems to wait has lost
+    /// its payload once the lane is used again. Nothing waits in the lane, and it is the caller's.
+    /// False if a copy's memory failed.
     #[must_use]
     pub fn settle_everywhere(&self, lane: usize, out: MemberSet) -> bool {
-        let found = || self.copies_in(out).filter_map(|copy| self.load(copy, lane));
-        let Some(last) = found().filter(|(_, settled)| *settled).map(|(record, _)| record.sequence).max() else { return true };
-        if found().count() == self.copies_in(out).count() && found().all(|(record, settled)| settled && record.sequence == last) {
+        let found = || self.copies_in(out).map(|copy| self.load(copy, lane));
+        let settled = found().flatten().filter(|(_, settled)| *settled).map(|(record, _)| record);
+        let Some(last) = settled.max_by_key(|record| record.sequence) else { return true };
+        let holds = |found: Option<(JournalRecord, bool)>| found == Some((last, true));
+        if found().all(holds) {
             return true;
         }
-        // SAFETY: the lane is the caller's; the closure owns nothing.
-        unsafe { guard(|| self.settle(lane, last, out)) }.is_ok()
+        let mut line = last.encode(self.seed, last.sequence - 1);
+        line[JOURNAL_SETTLED_OFFSET..].copy_from_slice(&last.sequence.to_le_bytes());
+        let fill = || {
+            // SAFETY: the lane is the caller's; a lane begins with its record.
+            unsafe {
+                self.settle(lane, last.sequence, out);
+                // The word comes before the record, of which a copy may not have the payload: a
+                // store that is cut short must not make it look there as if it waited.
+                fence(Ordering::Release);
+                self.copies_in(out).for_each(|copy| self.store(self.line(copy, lane), &line));
+            }
+        };
+        // SAFETY: the closure owns nothing.
+        unsafe { guard(fill) }.is_ok()
     }
 
     /// What waits in a lane to be replayed: of the whole records on the copies the last, unless a
@@ -337,4 +363,139 @@ const WAITS: u64 = u64::MAX;
 unsafe fn settled_word<'a>(line: *mut u8) -> &'a AtomicU64 {
     // SAFETY: the caller's promise; the word lies at a multiple of 8.
     unsafe { AtomicU64::from_ptr(line.add(JOURNAL_SETTLED_OFFSET).cast()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::UnsafeCell;
+    use core::ptr::NonNull;
+    use format::Uuid;
+    use medium::Span;
+    use sys::OsError;
+
+    #[repr(align(4096))]
+    struct Page(UnsafeCell<[u8; 4096]>);
+
+    /// A file that is a piece of memory.
+    struct Memory(alloc::boxed::Box<[Page]>);
+
+    impl Medium for Memory {
+        fn span(&self, offset: u64) -> Option<Span> {
+            let page = self.0.get(offset as usize / 4096)?;
+            Some(Span { start: NonNull::new(page.0.get().cast())?, bytes: self.0.len() * 4096 - offset as usize })
+        }
+        unsafe fn get(&self, _: u64, _: *mut u8, _: usize) -> Result<(), OsError> {
+            Err(OsError::NOTSUP)
+        }
+        unsafe fn put(&self, _: u64, _: *const u8, _: usize) -> Result<(), OsError> {
+            Err(OsError::NOTSUP)
+        }
+        fn allocate(&self, _: u64, _: u64) -> Result<(), OsError> {
+            Err(OsError::NOTSUP)
+        }
+        fn set_len(&self, _: u64) -> Result<(), OsError> {
+            Err(OsError::NOTSUP)
+        }
+        fn punch(&self, _: u64, _: u64) -> Result<(), OsError> {
+            Err(OsError::NOTSUP)
+        }
+        fn persist(&self, _: u64, _: u64) -> Result<(), OsError> {
+            Ok(())
+        }
+        fn owns(&self, _: usize) -> bool {
+            false
+        }
+    }
+
+    fn one(slot: Slot) -> MemberSet {
+        MemberSet::EMPTY.with(slot)
+    }
+
+    /// A journal of one lane on members 0 and 1, with nothing in it.
+    fn on_two() -> Journal<Memory> {
+        let header = JournalHeader::new(Uuid([1; 16]), Uuid([2; 16]), 1, 1);
+        let pages = header.file_bytes() as usize / 4096;
+        let file = || Memory((0..pages).map(|_| Page(UnsafeCell::new([0; 4096]))).collect());
+        let files = [0, 1].map(|slot| (Some(slot), file()));
+        Journal::new(header, files.into(), persist::kernels()).unwrap()
+    }
+
+    impl Journal<Memory> {
+        fn record_of(&self, copy: usize) -> &mut [u8; JOURNAL_RECORD_BYTES] {
+            // SAFETY: the record of the only lane; no other reference to it lives.
+            unsafe { &mut *self.line(&self.copies[copy], 0).cast() }
+        }
+
+        /// Commits a record on the copies that are not out. Returns its sequence.
+        fn commits(&self, out: MemberSet) -> u64 {
+            let mut record = JournalRecord {
+                inode: 7,
+                generation: 1,
+                offset: 0,
+                length: 100,
+                payload_bytes: 128,
+                out,
+                grows: false,
+                sequence: 0,
+            };
+            // SAFETY: there is no other user, and what the lane held is settled.
+            unsafe { self.commit(0, &mut record, out) };
+            record.sequence
+        }
+
+        fn settles(&self, sequence: u64, out: MemberSet) {
+            // SAFETY: there is no other user.
+            unsafe { self.settle(0, sequence, out) };
+        }
+    }
+
+    #[test]
+    fn a_record_comes_after_what_any_copy_has_settled() {
+        for behind in [0, 1] {
+            let journal = on_two();
+            for sequence in 1..4 {
+                assert_eq!(journal.commits(one(behind)), sequence);
+                journal.settles(sequence, one(behind));
+            }
+            let other = 1 - behind;
+            let before = *journal.record_of(other);
+            assert_eq!(journal.commits(MemberSet::EMPTY), 4);
+            // A death between the two copies.
+            *journal.record_of(other) = before;
+            let waits = |out| journal.pending(0, out).map(|record| record.sequence);
+            assert_eq!([MemberSet::EMPTY, one(other), one(behind)].map(waits), [Some(4), Some(4), None]);
+            journal.settles(4, MemberSet::EMPTY);
+            assert!(journal.settle_everywhere(0, MemberSet::EMPTY));
+            assert_eq!([MemberSet::EMPTY, one(other), one(behind)].map(waits), [None; 3]);
+        }
+    }
+
+    #[test]
+    fn a_device_that_answers_ones_does_not_begin_the_sequences_anew() {
+        let journal = on_two();
+        journal.settles(9, one(1));
+        journal.settles(u64::MAX, one(0));
+        assert_eq!(journal.commits(MemberSet::EMPTY), 10);
+        assert_eq!(journal.pending(0, MemberSet::EMPTY).map(|record| record.sequence), Some(10));
+    }
+
+    #[test]
+    fn what_one_copy_has_settled_becomes_every_copys_record() {
+        let torn: fn(&mut [u8; JOURNAL_RECORD_BYTES]) = |record| record[3] ^= 1;
+        for spoil in [torn, |record| record.fill(0), |record| record[..JOURNAL_SETTLED_OFFSET].fill(0), |_| {}] {
+            for copy in [0, 1] {
+                let journal = on_two();
+                let first = journal.commits(MemberSet::EMPTY);
+                journal.settles(first, MemberSet::EMPTY);
+                // A record that this copy has no settled word of.
+                journal.settles(journal.commits(MemberSet::EMPTY), one(copy));
+                spoil(journal.record_of(copy));
+                assert!(journal.settle_everywhere(0, MemberSet::EMPTY));
+                assert_eq!(*journal.record_of(0), *journal.record_of(1));
+                let (record, is_settled) = JournalRecord::decode(journal.record_of(copy), journal.seed).unwrap();
+                assert_eq!((record.sequence, is_settled, record.length), (2, true, 100));
+            }
+        }
+    }
 }

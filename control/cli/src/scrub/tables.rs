@@ -35,7 +35,7 @@ const LOOK_COUNT: u32 = 20;
 const SETTLED: Duration = Duration::from_millis(3);
 /// Bytes of a table that are read at a time.
 const STEP_BYTES: usize = 1 << 20;
-/// The log of names and the journal's payloads are compared in units of so many bytes.
+/// The log of names, and the journal, are compared in units of so many bytes.
 const UNIT_BYTES: usize = 64;
 /// So many faults of one file on one member are told one by one.
 const FAULTS_MAX: usize = 1000;
@@ -449,9 +449,10 @@ fn alike(tables: &[Table], start: u64, end: u64, faults: &mut Vec<Fault>) {
     });
 }
 
-/// The copies of the journal: headers and records must fit their checks, and copies must be the
-/// same. Of what a settled record has written nothing is used any more, and it has no checksum: of
-/// one copy it is not looked at.
+/// The copies of the journal: headers and records must fit their checks, records must be the same
+/// on all copies, and so must the payload of a record that waits. A payload has no checksum, and
+/// that of a settled record is not used any more. Copies may differ in it: a writer that was killed
+/// did not come to each, and a member that was made anew has none. So it is not looked at.
 fn journals(copies: &[(Option<Slot>, PathBuf)], faults: &mut Vec<Fault>) {
     let mut tables = Vec::new();
     let mut header = None;
@@ -478,17 +479,40 @@ fn journals(copies: &[(Option<Slot>, PathBuf)], faults: &mut Vec<Fault>) {
         tables.push(table);
     }
     let Some(header) = header else { return };
-    for table in &tables {
-        for lane in 0..header.lane_count {
-            journal_lane(table, &header, lane, faults);
+    for lane in 0..header.lane_count {
+        let before = faults.len();
+        tables.iter().for_each(|table| journal_lane(table, &header, lane, faults));
+        if tables.len() < 2 {
+            continue;
         }
-    }
-    if tables.len() > 1 {
-        alike(&tables, JOURNAL_HEADER_BYTES as u64, header.file_bytes(), faults);
+        let at = header.lane_offset(lane);
+        if faults.len() == before {
+            alike(&tables, at, at + JOURNAL_RECORD_BYTES as u64, faults);
+        }
+        let payload = at + JOURNAL_LANE_HEAD_BYTES as u64;
+        alike(&tables, payload, payload + waiting_bytes(&tables, &header, lane), faults);
     }
     if copies.first().is_some_and(|(slot, _)| slot.is_none()) {
         faults.iter_mut().filter(|fault| fault.file == shown(&copies[0].1)).for_each(|fault| fault.slot = None);
     }
+}
+
+/// How many bytes of a lane's payload replay may need: those of a record that waits on a copy.
+fn waiting_bytes(tables: &[Table], header: &JournalHeader, lane: usize) -> u64 {
+    let records: Vec<_> = tables
+        .iter()
+        .filter_map(|table| {
+            let bytes = table.read(header.lane_offset(lane), JOURNAL_RECORD_BYTES);
+            JournalRecord::decode(bytes.first_chunk()?, header.seed())
+        })
+        .collect();
+    // A record that any copy has settled is not replayed, and one that some copies lack has no
+    // payload there.
+    let Some((last, false)) = records.iter().copied().max_by_key(|(record, is_settled)| (record.sequence, *is_settled)) else {
+        return 0;
+    };
+    let is_on_all = records.len() == tables.len() && records.iter().all(|(record, _)| record.sequence == last.sequence);
+    if is_on_all { last.payload_bytes.min(header.payload_bytes_max()) as u64 } else { 0 }
 }
 
 fn journal_lane(table: &Table, header: &JournalHeader, lane: usize, faults: &mut Vec<Fault>) {
