@@ -212,6 +212,32 @@ fn a_file_that_a_program_waits_for_is_not_slowed_down() {
 }
 
 #[test]
+fn a_scrub_after_a_rebuild_that_was_cancelled_says_what_waits_and_finds_nothing_wrong() {
+    let bench = with_large();
+    // What a rebuild makes anew has the time of its making until it is done.
+    for index in 0..FILES {
+        for member in ["m0", "m1", "m2"] {
+            let file = fs::File::options().write(true).open(bench.path(member).join("data/files").join(index.to_string()));
+            file.unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+        }
+    }
+    lose(&bench, "m2");
+    let child = begin(&bench, &["rebuild", "db", "--rate", "1M", "--workers", "1"]);
+    await_work(&bench);
+    told(&bench, &["cancel", "db"]);
+    assert_eq!(child.ended().status.code(), Some(1));
+    let scrubbed = bench.run(&["scrub", "db", "--json"]);
+    let document: Value = serde_json::from_slice(&scrubbed.stdout).unwrap();
+    assert_eq!(document["names"], serde_json::json!([]), "{document}");
+    assert_eq!(document["mismatches"], serde_json::json!([]), "{document}");
+    assert!(document["waiting_files"].as_u64() > Some(0), "{document}");
+    // What another member lacks is told meanwhile.
+    fs::File::options().write(true).open(bench.path("m0/data/files/large")).unwrap().set_len(100).unwrap();
+    let scrubbed = bench.run(&["scrub", "db"]);
+    assert!(out(&scrubbed).contains("/m0 than its size asks for"), "{}", out(&scrubbed));
+}
+
+#[test]
 fn a_replacement_is_a_job_that_goes_on_after_it_was_cancelled() {
     let bench = with_large();
     fs::rename(bench.path("m1"), bench.path("away")).unwrap();

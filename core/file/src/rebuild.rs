@@ -64,6 +64,14 @@ impl Files {
         Ok(found)
     }
 
+    /// The members that have lost a file's bytes, with what else the bytes' rebuild gives back: its
+    /// length and times there. Nobody of whom the file's record cannot be read.
+    #[must_use]
+    pub fn lost_by(&self, attribute: Attribute) -> MemberSet {
+        let resync = self.record(attribute).ok().and_then(|record| record.resync);
+        resync.map_or(MemberSet::EMPTY, |resync| resync.lost)
+    }
+
     /// Whether programs have a file open that goes on without a member until they have closed it:
     /// it was open when the member joined, or a program stores through a mapping that shows another
     /// copy.

@@ -10,7 +10,8 @@
 //! counts, since programs see that. Some properties are not compared: a directory's times, which
 //! each member's kernel sets by its own clock; the times of files that are open; differences of
 //! file times below [`TIME_TOLERANCE_NS`], since they come of clocks, too; and times of access,
-//! which the lowest member alone has.
+//! which the lowest member alone has. Nor are the length and the times of a file compared on a
+//! member on which it waits to be rebuilt: the rebuild gives them back.
 //!
 //! Mending gives modes, owners, extended attributes and file times the values that count. A scrub
 //! never makes or removes names: a file that a member lacks has lost its bytes, and a rebuild of
@@ -99,11 +100,12 @@ struct Own {
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What members have of a name, and whether a process had the file open before they were looked at
-/// or after.
+/// What members have of a name; whether a process had the file open before they were looked at or
+/// after; and the members on which the file waits to be rebuilt.
 struct Owns {
     owns: Vec<Own>,
     is_open: bool,
+    lost: MemberSet,
 }
 
 /// Of the members that have a name, those that have the same thing there as most: what it is, and
@@ -212,7 +214,7 @@ impl Namespace {
 
     /// Does what [`Self::scrub_name`] does. The namespace lock is held.
     fn scrub_held(&self, path: &[u8], repair: bool, found: &mut dyn FnMut(NameMismatch)) -> Result<Option<Scanned>> {
-        let Owns { owns, is_open } = self.owns_of(path)?;
+        let Owns { owns, is_open, lost } = self.owns_of(path)?;
         let is_there = |own: &Own| own.item.is_some();
         if !owns.iter().any(is_there) {
             // The name went since the directory was listed.
@@ -229,7 +231,7 @@ impl Namespace {
             tell(slot, difference, is_known, false);
         }
         let Alike { kind, attribute, members } = alike(&owns);
-        for (own, item, difference, reference, is_known) in properties(&members, is_open) {
+        for (own, item, difference, reference, is_known) in properties(&members, is_open, lost) {
             let mended = repair && self.equalise_property(path, own.slot, item, reference, &difference).is_ok();
             tell(own.slot, difference, is_known, mended);
         }
@@ -252,13 +254,14 @@ impl Namespace {
         let mut was_open = false;
         for look in 0.. {
             let owns = self.array().in_use().iter().map(|slot| self.own_of(slot, path)).collect::<Result<Vec<_>>>()?;
-            let (attribute, differs, is_open) = {
+            let (attribute, differs, is_open, lost) = {
                 let Alike { attribute, members, .. } = alike(&owns);
                 let is_open = was_open || attribute.is_some_and(|attribute| self.files().is_open(attribute));
-                (attribute, !properties(&members, is_open).is_empty(), is_open)
+                let lost = attribute.map_or(MemberSet::EMPTY, |attribute| self.files().lost_by(attribute));
+                (attribute, !properties(&members, is_open, lost).is_empty(), is_open, lost)
             };
             if !differs || look == LOOK_COUNT {
-                return Ok(Owns { owns, is_open });
+                return Ok(Owns { owns, is_open, lost });
             }
             was_open = attribute.is_some_and(|attribute| self.files().is_open_after_closes(attribute));
         }
@@ -278,7 +281,7 @@ impl Namespace {
         Ok(Own { slot, item, attributes })
     }
 
-    /// The members whose backing files are too short.
+    /// The members whose backing files are too short, and do not wait to be rebuilt.
     fn short(&self, path: &[u8], attribute: Attribute, alike: &[(&Own, &Item)]) -> Result<MemberSet> {
         let mut bytes: Vec<(Slot, u64)> = alike.iter().map(|(own, item)| (own.slot, item.stat.st_size as u64)).collect();
         for look in 0.. {
@@ -286,6 +289,7 @@ impl Namespace {
             // which is told elsewhere.
             let Ok(wanted) = self.files().backing_bytes(attribute) else { return Ok(MemberSet::EMPTY) };
             let short: MemberSet = bytes.iter().filter(|(_, bytes)| *bytes < wanted).map(|&(slot, _)| slot).collect();
+            let short = short.minus(self.files().lost_by(attribute));
             if short.is_empty() || look == LOOK_COUNT {
                 return Ok(short);
             }
@@ -376,16 +380,20 @@ fn identities(there: &[(&Own, &Item)]) -> Vec<(Slot, Difference, bool)> {
 /// member that has the value which counts, and whether most members have that value.
 type Property<'a> = (&'a Own, &'a Item, Difference, (Slot, &'a Item), bool);
 
-fn properties<'a>(alike: &[(&'a Own, &'a Item)], is_open: bool) -> Vec<Property<'a>> {
+/// What a member has of a property.
+type Value<'v> = &'v dyn Fn(&Own, &Item) -> Option<Vec<u8>>;
+
+fn properties<'a>(alike: &[(&'a Own, &'a Item)], is_open: bool, lost: MemberSet) -> Vec<Property<'a>> {
     let mut found = Vec::new();
     let Some((_, first)) = alike.first() else { return found };
-    let mut compare = |value: &dyn Fn(&Own, &Item) -> Option<Vec<u8>>, difference: Difference| {
-        let (right, is_known) = counting(alike, |(own, item)| value(own, item));
-        let Some(&(reference, reference_item)) = alike.iter().find(|(own, item)| value(own, item) == right) else { return };
-        for &(own, item) in alike.iter().filter(|(own, item)| value(own, item) != right) {
+    let mut compare_of = |members: &[(&'a Own, &'a Item)], value: Value<'_>, difference: Difference| {
+        let (right, is_known) = counting(members, |(own, item)| value(own, item));
+        let Some(&(reference, reference_item)) = members.iter().find(|(own, item)| value(own, item) == right) else { return };
+        for &(own, item) in members.iter().filter(|(own, item)| value(own, item) != right) {
             found.push((own, item, difference.clone(), (reference.slot, reference_item), is_known));
         }
     };
+    let mut compare = |value: Value<'_>, difference: Difference| compare_of(alike, value, difference);
     let bytes = |value: u64| Some(value.to_le_bytes().to_vec());
     if first.kind != FileType::Symlink {
         compare(&|_, item| bytes(u64::from(item.stat.st_mode & 0o7777)), Difference::Mode);
@@ -398,13 +406,16 @@ fn properties<'a>(alike: &[(&'a Own, &'a Item)], is_open: bool) -> Vec<Property<
     for name in names {
         compare(&|own, _| own.attributes.get(name).cloned(), Difference::Attribute(name.clone()));
     }
-    if first.kind == FileType::RegularFile && !is_open {
+    // A member on which the file waits to be rebuilt gets its time then.
+    let timed: Vec<_> = alike.iter().copied().filter(|(own, _)| !lost.contains(own.slot)).collect();
+    if first.kind == FileType::RegularFile && !is_open && !timed.is_empty() {
         // Times within the tolerance of the middle one count as the same.
-        let mut times: Vec<i128> = alike.iter().map(|(_, item)| modified_ns(item)).collect();
+        let mut times: Vec<i128> = timed.iter().map(|(_, item)| modified_ns(item)).collect();
         times.sort_unstable();
         let middle = times[times.len() / 2];
         let near = |item: &Item| (modified_ns(item) - middle).abs() < TIME_TOLERANCE_NS;
-        compare(&|_, item| if near(item) { None } else { Some(modified_ns(item).to_le_bytes().to_vec()) }, Difference::Modified);
+        let value: Value<'_> = &|_, item| if near(item) { None } else { Some(modified_ns(item).to_le_bytes().to_vec()) };
+        compare_of(&timed, value, Difference::Modified);
     }
     found
 }
