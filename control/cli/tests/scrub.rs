@@ -426,6 +426,32 @@ fn names_that_differ_are_reported() {
 }
 
 #[test]
+fn a_check_says_that_what_a_member_lacked_of_a_file_was_given_back() {
+    let bench = filled("5", &["m0", "m1", "m2"], &[]);
+    let file = bench.path("m2/data/files/6");
+    for (word, spoil) in [
+        (
+            "is shorter on",
+            &(|file: &Path| fs::File::options().write(true).open(file).unwrap().set_len(100).unwrap()) as &dyn Fn(&Path),
+        ),
+        ("is missing on", &|file| fs::remove_file(file).unwrap()),
+    ] {
+        let whole = fs::read(&file).unwrap();
+        spoil(&file);
+        let told = bench.run(&["scrub", "db", "--check"]);
+        assert_exit(&told, 3);
+        let said = out(&told);
+        let line = said.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{said}"));
+        assert_eq!(fs::read(&file).is_ok_and(|bytes| bytes == whole), line.ends_with("; made that of the others"), "{said}");
+        assert!(line.ends_with("; made that of the others"), "{said}");
+        assert!(bench.run(&["stop", "db"]).status.success());
+        assert_exit(&bench.run(&["scrub", "db"]), 0);
+        assert_content(&bench);
+        assert!(bench.run(&["stop", "db"]).status.success());
+    }
+}
+
+#[test]
 fn a_scrub_beside_a_program_that_writes_reports_nothing() {
     let bench = filled("5", &["m0", "m1", "m2"], &[]);
     let mut scrubs = 0;

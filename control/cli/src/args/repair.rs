@@ -189,13 +189,14 @@ pub(crate) struct Replace {
 /// and Q (RAID 6) one wrong member of a stripe is located; of three copies and more those that
 /// differ from most; else which is wrong cannot be known without checksums.
 ///
-/// --check changes nothing; what a crash or a process that died left is made good as by every
-/// program that opens a file. --repair rewrites a member that is located from the others; where
+/// --check changes nothing but what every program changes that opens a file: what a crash or a
+/// process that died left is made good, and a member that lacks a file, or has it shorter, gets its
+/// bytes from the others. --repair rewrites a member that is located from the others; where
 /// nothing says which is wrong, parity and later copies are made from the data, as by mdadm's
 /// repair: what is wrong in the data stays. Modes, owners, extended attributes and times become
-/// those of most members, else those of the lowest; names that a member lacks, and files that are
-/// shorter, are told and left: 'cxlraid rebuild' makes a member anew. Bytes are judged in units of
-/// 4 KiB of each member.
+/// those of most members, else those of the lowest; names that a member still lacks then are told
+/// and left: 'cxlraid rebuild' makes a member anew. Bytes are judged in units of 4 KiB of each
+/// member.
 ///
 /// SIGINT and 'cxlraid cancel' end a scrub, which tells what it has found.
 #[derive(Args, Debug)]

@@ -5,10 +5,12 @@
 //! and parity are compared (`file::Inode::scrub`).
 //!
 //! A check changes nothing but what every program that opens a file changes: what a dead process
-//! left is made good, and a damaged inode record is made anew from another member's. A file that
-//! waits to be rebuilt is opened for reading only, so that a check does not rebuild; and so is one
-//! of which bytes wait for resync, which would make parity from whatever the data are by now: the
-//! lanes name what was written last also after an orderly end.
+//! left is made good, a damaged inode record is made anew from another member's, and a member that
+//! lacks a file, or has it shorter than its size asks for, gets its bytes from the others; the
+//! report tells both that it lacked them and that it got them. A file that waits to be rebuilt is
+//! opened for reading only, so that a check does not rebuild; and so is one of which bytes wait for
+//! resync, which would make parity from whatever the data are by now: the lanes name what was
+//! written last also after an orderly end.
 
 mod report;
 mod tables;
@@ -28,7 +30,7 @@ use crate::{
 use array::{Array, events::EventKind, runtime::JobKind};
 use file::{FileRef, ScrubMode, Watch};
 use format::Attribute;
-use namespace::{FileType, Scanned};
+use namespace::{Difference, FileType, NameMismatch, Scanned};
 use report::{DataView, NameView, Report, TableView, unread};
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -102,6 +104,7 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
         waiting,
         resync,
         report: Mutex::new(Report::new(thing, superblock.array_uuid.to_string(), arguments.repair)),
+        lacking: Mutex::default(),
         queue: Mutex::new(Queue::default()),
         more: Condvar::new(),
     };
@@ -217,6 +220,8 @@ struct Walk<'a> {
     /// The inodes of files of which bytes wait for resync.
     resync: BTreeSet<u64>,
     report: Mutex<Report>,
+    /// The paths of files that a member lacks, or has too short.
+    lacking: Mutex<BTreeSet<Vec<u8>>>,
     queue: Mutex<Queue>,
     /// The queue has got a file, or gets no more.
     more: Condvar,
@@ -264,8 +269,7 @@ impl Walk<'_> {
         let mut seen = BTreeSet::new();
         let walked = roots.iter().try_for_each(|root| {
             let path = root.as_os_str().as_bytes();
-            let scanned =
-                self.files.names().scrub_name(path, self.repair, &mut |found| self.report().names.push(NameView::new(&found)));
+            let scanned = self.files.names().scrub_name(path, self.repair, &mut |found| self.add_name(&found));
             match scanned {
                 Ok(Some(scanned)) => self.below(scanned, &mut seen, ahead),
                 Ok(None) if must_exist => {
@@ -289,7 +293,7 @@ impl Walk<'_> {
                     self.add(path, attribute, ahead);
                 }
                 (FileType::Directory, _) => {
-                    let mut found = |found| self.report().names.push(NameView::new(&found));
+                    let mut found = |found| self.add_name(&found);
                     let scanned =
                         self.files.names().scrub_directory(&path, self.repair, &mut found, &mut |scanned| pending.push(scanned));
                     if let Err(error) = scanned {
@@ -298,6 +302,27 @@ impl Walk<'_> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Notes a name that members have differently.
+    fn add_name(&self, found: &NameMismatch) {
+        if matches!(found.difference, Difference::Missing | Difference::Short) {
+            self.lacking.lock().unwrap_or_else(PoisonError::into_inner).insert(found.path.clone());
+        }
+        self.report().names.push(NameView::new(found));
+    }
+
+    /// Looks again at a file that a member lacked, or had too short, and that has been opened: that
+    /// gives the member the bytes.
+    fn look_again(&self, path: &[u8]) {
+        if !self.lacking.lock().unwrap_or_else(PoisonError::into_inner).remove(path) {
+            return;
+        }
+        let mut left = Vec::new();
+        let looked = self.files.names().scrub_name(path, false, &mut |found| left.push(NameView::new(&found)));
+        if looked.is_ok_and(|there| there.is_some()) {
+            self.report().note_given_back(path, &left);
         }
     }
 
@@ -353,6 +378,7 @@ impl Walk<'_> {
                 self.files.open_to_scrub(path)
             };
             let Some(file) = self.told(path, opened) else { return false };
+            self.look_again(path.as_os_str().as_bytes());
             self.compare(path, &file, if self.repair { ScrubMode::Repair } else { ScrubMode::Check });
         }
         true

@@ -196,6 +196,11 @@ impl NameView {
         Self { path: text(&found.path), slot: found.slot, difference, known: found.is_known, mended: found.is_mended }
     }
 
+    /// Whether it says that a member lacks a file, or bytes at its end.
+    fn is_lack(&self) -> bool {
+        matches!(self.difference.as_str(), "missing" | "short")
+    }
+
     pub(crate) fn line(&self, members: &[String]) -> String {
         let member = members.get(self.slot).map_or("a member", String::as_str);
         let what = match self.difference.as_str() {
@@ -261,6 +266,15 @@ impl Report {
     pub(crate) fn sort(&mut self) {
         self.mismatches.sort_by(|one, other| one.path.cmp(&other.path));
         self.unread.sort_by(|one, other| one.path.cmp(&other.path));
+    }
+
+    /// Notes that members have been given what they lacked of a file, as far as `left`, which a
+    /// later look has found at this path, does not say that they lack it.
+    pub(crate) fn note_given_back(&mut self, path: &[u8], left: &[NameView]) {
+        let path = text(path);
+        let is_left = |name: &NameView| left.iter().any(|other| other.slot == name.slot && other.is_lack());
+        let told = self.names.iter_mut().filter(|name| name.path == path && name.is_lack());
+        told.for_each(|name| name.mended |= !is_left(name));
     }
 
     /// How many ranges, names and tables do not fit.
