@@ -25,6 +25,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use format::{Attribute, InodeRecord, InodeState, Resync, Shape};
 use intent::Lanes;
+use sync::Acquired;
 use sys::{OsError, OwnedFd};
 use units::MemberSet;
 
@@ -266,7 +267,14 @@ impl Files {
             |&slot: &usize| files.table.member(slot).is_some() && files.lanes.has(slot) && files.backings.believes(slot);
         runtime.end_opening(all.iter().filter(|slot| !has_tables(slot)).collect());
         if files.array.was_alone() || runtime.has_reaped_nameless() {
-            runtime.with_namespace(|_| files.clear_orphans());
+            // Where a change of names was cut short, the names come first: who makes them whole
+            // clears the orphans then. Those that only a member which is away can make whole are
+            // as they were before that change.
+            runtime.with_namespace(|acquired| {
+                if acquired == Acquired::Clean || runtime.do_names_wait_for_member() {
+                    files.clear_orphans();
+                }
+            });
         }
         Ok(files)
     }

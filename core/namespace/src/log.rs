@@ -206,8 +206,16 @@ impl Namespace {
         })
     }
 
-    /// Tells whether a change of names that a dead process began waits for one with the rights to
-    /// finish it.
+    /// Finishes a change of names that a dead process began, if there is one, as the next change
+    /// would. Tells whether this process lacks the rights to: then its changes of names answer
+    /// EACCES until another one has finished that change.
+    #[must_use]
+    pub fn may_not_finish_change(&self) -> bool {
+        let finish = || self.locked_for(Purpose::Look, |whole| whole);
+        self.is_change_unfinished() && matches!(finish(), Err(OsError::ACCESS | OsError::PERM))
+    }
+
+    /// Tells whether a change of names that a dead process began waits to be finished.
     #[must_use]
     pub fn is_change_unfinished(&self) -> bool {
         let runtime = self.array().runtime();

@@ -160,9 +160,10 @@ impl Namespace {
         self.array().runtime().with_namespace(|_| act())
     }
 
-    /// Removes files without a name that nobody has open any more.
+    /// Removes files without a name that nobody has open any more. Where this process may not
+    /// finish a change of names that another one began, that is left to who finishes it.
     pub fn clear_nameless(&self) {
-        self.array().runtime().with_namespace(|_| self.files().clear_orphans());
+        let _ = self.locked_for(Purpose::Look, |whole| whole.map(|()| self.files().clear_orphans()));
     }
 
     /// Makes the names of all members those of `reference`.

@@ -305,6 +305,39 @@ fn die_in_a_change(names: cxlraid_namespace::Namespace) {
     assert_eq!(unsafe { waitpid(pid as i32, &raw mut status, 0) }, pid as i32);
 }
 
+/// Files without a name are cleared under the lock that a dead process had: the names are made
+/// whole first, and nobody is told that they may not be.
+#[test]
+fn who_clears_what_has_no_name_after_a_death_in_a_change_makes_the_names_whole() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    drop(create(names, "/data/file"));
+    die_in_a_change(names);
+    names.clear_nameless();
+    assert!(!names.is_change_unfinished());
+
+    // A process that starts finds that the dead one had such a file open.
+    // SAFETY: libc's fork; the child uses the array, takes the lock and ends.
+    let pid = names.files().around_fork(|| unsafe { fork() } as isize);
+    if pid == 0 {
+        let opened = create(names, "/data/nameless");
+        write(&opened, 0, b"something");
+        inside(names.unlink(b"/data/nameless"));
+        // SAFETY: ends the child.
+        names.between_changes(|| unsafe { _exit(0) });
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a word of ours.
+    assert_eq!(unsafe { waitpid(pid as i32, &raw mut status, 0) }, pid as i32);
+    let mounts: Vec<_> = array.members.iter().map(|member| member.to_string_lossy()).collect();
+    let other = attach_again(&mounts.join(":"));
+    assert!(!other.may_not_finish_change());
+    assert!(!other.is_change_unfinished());
+    let kept = array.members.iter().flat_map(|member| std::fs::read_dir(member.join(".cxlraid")).unwrap());
+    let names: Vec<_> = kept.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().starts_with("orphan-")), "{names:?}");
+}
+
 /// Runs `act` with the rights that others have on files.
 fn with_few_rights<T>(act: impl FnOnce() -> T) -> T {
     // SAFETY: concerns this thread only.

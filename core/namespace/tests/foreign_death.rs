@@ -35,7 +35,7 @@ fn who_may_not_finish_anothers_change_works_on_what_is_there() {
     names.files().array().runtime().note_deaths();
     act_as(USER);
     let names = attach_again(&array.members.iter().map(|member| member.to_str().unwrap()).collect::<Vec<_>>().join(":"));
-    assert!(names.is_change_unfinished());
+    assert!(names.is_change_unfinished() && names.may_not_finish_change());
     let own = inside(names.open(b"/data/own", cxlraid_namespace::OFlags::RDWR, 0));
     assert_eq!(read(&own), b"before");
     write(&own, 0, b"after!");

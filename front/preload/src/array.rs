@@ -424,7 +424,7 @@ fn attach_quietly(config: &Config, notices: &mut Notices) -> Result<Namespace, O
         notices.push((Subject::Start, notice));
         answer(error)
     })?;
-    if namespace.is_change_unfinished() {
+    if namespace.may_not_finish_change() {
         let what = "a program died while it changed a name, and this user may not finish it: the name is another user's, or a \
                     directory on a member is closed to this user";
         let remedy =
