@@ -107,7 +107,9 @@ fn a_repair_names_the_member_that_is_full() {
     }
     let text = bench::out(&output);
     let lines: Vec<&str> = text.lines().collect();
-    let [rebuild, one, two, three, replace, small, large, rest @ ..] = &lines[..] else { panic!("{text}{}", bench::err(&output)) };
+    let [rebuild, one, two, three, replace, small, large, rest @ ..] = &lines[..] else {
+        panic!("{text}{}", bench::err(&output))
+    };
     let [member, other] = ["m1", "small"].map(|name| bench.path(name).display().to_string());
     assert!(rebuild.starts_with(&format!("rebuild 1 cxlraid: {member}: is full: ")), "{rebuild}");
     assert!(rebuild.contains(" of 3 files still wait to be rebuilt (") && rebuild.contains(", for which it lacks about "));

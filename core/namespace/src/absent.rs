@@ -618,11 +618,11 @@ impl Namespace {
     pub(crate) fn refuse_emptied_locked(&self, volatile: bool) -> Result<()> {
         let runtime = self.array().runtime();
         let may_be_unfinished = runtime.are_names_unfinished() || !runtime.is_recovered();
-        let mut changing = self.removed_by_log()?;
-        if may_be_unfinished {
-            changing.extend(self.files_of_last_change()?);
-        }
-        let is_changing = |item: &Item| item.attribute.is_some_and(|attribute| changing.contains(&key(attribute)));
+        let removed = self.removed_by_log()?;
+        let last = if may_be_unfinished { self.files_of_last_change()? } else { [None; 2] };
+        let is_changing = |item: &Item| {
+            item.attribute.is_some_and(|attribute| removed.contains(&key(attribute)) || last.contains(&Some(attribute)))
+        };
         for prefix in &self.array().config().prefixes {
             let Some((slots, other)) = self.emptied(prefix) else { continue };
             let tree = match self.tree_below(other, [prefix.clone()].into()) {

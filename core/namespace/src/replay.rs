@@ -286,11 +286,10 @@ impl Namespace {
     }
 
     /// The files that the log's last change is about, whether all members have made it or not.
-    pub(crate) fn files_of_last_change(&self) -> Result<BTreeSet<(u64, u64)>> {
+    pub(crate) fn files_of_last_change(&self) -> Result<[Option<Attribute>; 2]> {
         let records = self.log()?.read(self.array().in_use());
         let last = records.last_key_value().and_then(|(_, found)| found_record(found));
-        let files = last.into_iter().flat_map(|record| [record.file, record.replaced]).flatten();
-        Ok(files.map(|file| (file.inode, file.generation)).collect())
+        Ok(last.map_or([None; 2], |record| [record.file, record.replaced]))
     }
 
     /// Whether a member has made a change.

@@ -160,16 +160,14 @@ impl Requests {
 
     fn add(&mut self, accepted: Accepted) -> usize {
         COUNT.fetch_add(1, Ordering::SeqCst);
-        match self.vacant.pop() {
-            Some(index) => {
-                self.list[index] = Some(accepted);
-                index
-            }
-            None => {
-                self.list.push(Some(accepted));
-                self.list.len() - 1
-            }
+        if let Some(index) = self.vacant.pop()
+            && let Some(place) = self.list.get_mut(index)
+        {
+            *place = Some(accepted);
+            return index;
         }
+        self.list.push(Some(accepted));
+        self.list.len() - 1
     }
 
     fn take(&mut self, index: usize) -> Option<Accepted> {
@@ -177,6 +175,17 @@ impl Requests {
         self.vacant.push(index);
         COUNT.fetch_sub(1, Ordering::SeqCst);
         Some(accepted)
+    }
+
+    /// Forgets the requests of a context, up to the one of turn `last`.
+    fn forget(&mut self, context: usize, last: u64) {
+        let Self { list, vacant, .. } = self;
+        for (index, place) in list.iter_mut().enumerate() {
+            if place.take_if(|accepted| accepted.context == context && accepted.turn <= last).is_some() {
+                vacant.push(index);
+                COUNT.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
     }
 
     fn is_underway(&self, index: usize) -> bool {
@@ -415,13 +424,7 @@ pub(crate) fn destroy(call: &mut Call) -> Verdict {
     call.scratch[0] = REQUESTS.lock().turn;
     call.then = Some(|call| {
         if call.result == 0 {
-            let mut requests = REQUESTS.lock();
-            for index in 0..requests.list.len() {
-                let is_gone = |accepted: &Accepted| accepted.context == call.args[0] && accepted.turn <= call.scratch[0];
-                if requests.list[index].as_ref().is_some_and(is_gone) {
-                    requests.take(index);
-                }
-            }
+            REQUESTS.lock().forget(call.args[0], call.scratch[0]);
         }
         call.result
     });
