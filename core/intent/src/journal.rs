@@ -422,7 +422,7 @@ mod tests {
     }
 
     impl Journal<Memory> {
-        fn record_of(&self, copy: usize) -> &mut [u8; JOURNAL_RECORD_BYTES] {
+        fn record_of(&mut self, copy: usize) -> &mut [u8; JOURNAL_RECORD_BYTES] {
             // SAFETY: the record of the only lane; no other reference to it lives.
             unsafe { &mut *self.line(&self.copies[copy], 0).cast() }
         }
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn a_record_comes_after_what_any_copy_has_settled() {
         for behind in [0, 1] {
-            let journal = on_two();
+            let mut journal = on_two();
             for sequence in 1..4 {
                 assert_eq!(journal.commits(one(behind)), sequence);
                 journal.settles(sequence, one(behind));
@@ -485,15 +485,16 @@ mod tests {
         let torn: fn(&mut [u8; JOURNAL_RECORD_BYTES]) = |record| record[3] ^= 1;
         for spoil in [torn, |record| record.fill(0), |record| record[..JOURNAL_SETTLED_OFFSET].fill(0), |_| {}] {
             for copy in [0, 1] {
-                let journal = on_two();
+                let mut journal = on_two();
                 let first = journal.commits(MemberSet::EMPTY);
                 journal.settles(first, MemberSet::EMPTY);
                 // A record that this copy has no settled word of.
                 journal.settles(journal.commits(MemberSet::EMPTY), one(copy));
                 spoil(journal.record_of(copy));
                 assert!(journal.settle_everywhere(0, MemberSet::EMPTY));
-                assert_eq!(*journal.record_of(0), *journal.record_of(1));
-                let (record, is_settled) = JournalRecord::decode(journal.record_of(copy), journal.seed).unwrap();
+                let records = [0, 1].map(|copy| *journal.record_of(copy));
+                assert_eq!(records[0], records[1]);
+                let (record, is_settled) = JournalRecord::decode(&records[copy], journal.seed).unwrap();
                 assert_eq!((record.sequence, is_settled, record.length), (2, true, 100));
             }
         }

@@ -7,6 +7,7 @@ use crate::uapi::{
     IPC_STAT, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, MS_ASYNC, MS_INVALIDATE, MS_SYNC, SHM_REMAP, SHM_RND,
 };
 use file::FileRef;
+use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
     __NR_msync, __NR_munmap, __NR_pkey_mprotect, __NR_shmctl, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_EXEC, PROT_READ, PROT_SEM,
@@ -421,7 +422,7 @@ impl super::Mappings {
     /// in the file it lies: of one file, with equal rights, without a gap.
     fn is_one_mapping(&self, index: usize, end: usize) -> bool {
         let first = &self.list[index];
-        let continues = |pair: &[Mapping]| {
+        let continues = |pair: &[Box<Mapping>]| {
             pair[0].end == pair[1].start
                 && pair[1].file.attribute() == first.file.attribute()
                 && pair[1].protection == first.protection
@@ -435,7 +436,7 @@ impl super::Mappings {
     /// Where the mapping ends that the kernel makes of `index` and those behind it: they continue
     /// each other, in addresses and in the file, with equal rights.
     fn end_of_one_mapping(&self, index: usize) -> usize {
-        let continues = |pair: &&[Mapping]| {
+        let continues = |pair: &&[Box<Mapping>]| {
             let (one, two) = (&pair[0], &pair[1]);
             one.end == two.start
                 && one.file.attribute() == two.file.attribute()

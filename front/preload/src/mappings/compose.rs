@@ -353,7 +353,7 @@ impl Mappings {
         }
         let attribute = mapping.file.attribute();
         let stores = |other: &Mapping| other.stored && !other.copied && !other.sealed && other.file.attribute() == attribute;
-        if self.list.iter().any(stores) {
+        if self.list.iter().any(|other| stores(other)) {
             return Ok(false);
         }
         self.hold(&mapping.file)?.mapped.store_no_more();
@@ -372,7 +372,7 @@ impl Mappings {
             }
         }
         let stores = |other: &Mapping| other.stored && other.file.attribute() == attribute;
-        if mapping.stored || self.list.iter().any(stores) {
+        if mapping.stored || self.list.iter().any(|other| stores(other)) {
             self.hold(&mapping.file)?.mapped.gather();
         }
         Ok(true)

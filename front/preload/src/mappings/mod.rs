@@ -37,6 +37,7 @@ mod unused;
 use crate::lock::{Guard, Lock};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use file::{Mapped, Shown};
+use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::PROT_WRITE;
 use sys::OsError;
@@ -192,8 +193,10 @@ impl Followed {
 
 /// All of them.
 struct Mappings {
-    /// Ascending, disjoint.
-    list: Vec<Mapping>,
+    /// Ascending, disjoint. Each in memory of its own: they are taken out and put back one by one,
+    /// and a program may have tens of thousands.
+    #[expect(clippy::vec_box, reason = "a mapping is large, and the list is shifted")]
+    list: Vec<Box<Mapping>>,
     files: Vec<Followed>,
     tracker: Option<Tracker>,
     /// Private ones, in no order.
@@ -264,7 +267,7 @@ impl Mappings {
 
     fn insert(&mut self, mapping: Mapping) {
         let index = self.list.partition_point(|present| present.start < mapping.start);
-        self.list.insert(index, mapping);
+        self.list.insert(index, Box::new(mapping));
         self.count();
     }
 
@@ -283,7 +286,7 @@ impl Mappings {
         };
         mapping.end = address;
         mapping.composed = mapping.composed.min(address);
-        self.list.insert(index + 1, upper);
+        self.list.insert(index + 1, Box::new(upper));
         self.count();
     }
 

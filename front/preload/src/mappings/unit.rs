@@ -26,6 +26,7 @@
 use super::rights::STORE_GRANULE_BYTES;
 use super::{Followed, Mapping, Mappings, PAGE};
 use ::array::mapped::UNITS_BYTES;
+use heap::boxed::Box;
 use linux_raw_sys::general::{__NR_madvise, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_POPULATE_READ};
 use sys::OsError;
 use sys::raw::{check, syscall};
@@ -126,7 +127,7 @@ impl Mappings {
 }
 
 /// Notes in the record of a file the units of all its mappings in `list`.
-pub(super) fn note_units(list: &[Mapping], followed: &Followed) {
+pub(super) fn note_units(list: &[Box<Mapping>], followed: &Followed) {
     let attribute = followed.mapped.file().attribute();
     let of_file = list.iter().filter(|mapping| mapping.file.attribute() == attribute);
     followed.mapped.set_units(of_file.fold(0, |units, mapping| units | mapping.unit_bit()));
