@@ -212,10 +212,26 @@ impl Files {
 
     /// Stores that a lane's record is in place.
     fn settle_lane(&self, journal: &FileJournal, lane: usize, sequence: u64) -> Result<(), OsError> {
+        // SAFETY: the lane is the caller's; the closure owns nothing.
+        unsafe { self.settle_by(journal, lane, |out| journal.lanes.settle(lane, sequence, out)) }
+    }
+
+    /// Stores that the record of a process that is gone is in place.
+    fn settle_replayed(&self, journal: &FileJournal, lane: usize, sequence: u64) -> Result<(), OsError> {
+        // SAFETY: the record waits, so nobody takes the lane before; the closure owns nothing.
+        unsafe { self.settle_by(journal, lane, |out| journal.lanes.settle_at_least(lane, sequence, out)) }
+    }
+
+    /// Runs `settle` in a guard, until no copy's memory fails.
+    ///
+    /// # Safety
+    /// `settle` owns nothing and may be left anywhere.
+    #[inline]
+    unsafe fn settle_by(&self, journal: &FileJournal, lane: usize, settle: impl Fn(MemberSet)) -> Result<(), OsError> {
         loop {
             let out = self.array().runtime().out();
-            // SAFETY: the lane is the caller's; the closure owns nothing.
-            if unsafe { guard(|| journal.lanes.settle(lane, sequence, out)) }.is_ok() {
+            // SAFETY: as the caller promises.
+            if unsafe { guard(|| settle(out)) }.is_ok() {
                 return Ok(());
             }
             self.lane_failed(journal, lane, 0)?;
@@ -604,7 +620,7 @@ impl Inode {
         // may be found waiting.
         let word = self.files.lane_word(lane);
         let left = word.load(Ordering::Acquire);
-        self.files.settle_lane(journal, lane, record.sequence)?;
+        self.files.settle_replayed(journal, lane, record.sequence)?;
         for left in [left, JOURNAL_LANE_WAITS] {
             let _ = word.compare_exchange(left, 0, Ordering::Release, Ordering::Relaxed);
         }

@@ -229,10 +229,31 @@ impl<M: Medium> Journal<M> {
     /// Inside a guard; the lane is the caller's, or its record is and nobody uses it.
     #[inline]
     pub unsafe fn settle(&self, lane: usize, sequence: u64, out: MemberSet) {
+        // SAFETY: the caller's promise.
+        unsafe { self.settle_by(lane, out, |word| word.store(sequence, Ordering::Release)) };
+    }
+
+    /// Does what [`Self::settle`] does for who replays the record of a process that is gone. As soon
+    /// as one copy says that it is settled, another process may take the lane, and settle a later
+    /// record on all copies before this one comes to the next. What that process has stored stays.
+    ///
+    /// # Safety
+    /// Inside a guard; until one copy is settled, nobody but the caller uses the lane.
+    pub unsafe fn settle_at_least(&self, lane: usize, sequence: u64, out: MemberSet) {
+        // A word of ones is what a device answers that is gone.
+        let raised = |now| (now == u64::MAX || now < sequence).then_some(sequence);
+        // SAFETY: the caller's promise.
+        unsafe { self.settle_by(lane, out, |word| _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, raised)) };
+    }
+
+    /// # Safety
+    /// As for [`Self::settle`], which says by `note` what the word of each copy is to be.
+    #[inline]
+    unsafe fn settle_by(&self, lane: usize, out: MemberSet, note: impl Fn(&AtomicU64)) {
         for copy in self.copies_in(out) {
             let line = self.line(copy, lane);
             // SAFETY: a lane begins with its record.
-            unsafe { settled_word(line) }.store(sequence, Ordering::Release);
+            note(unsafe { settled_word(line) });
             if self.kernels.flush() == Flush::Needed {
                 // SAFETY: as above.
                 unsafe { persist::write_back(line, JOURNAL_RECORD_BYTES) };
@@ -478,6 +499,21 @@ mod tests {
         journal.settles(u64::MAX, one(0));
         assert_eq!(journal.commits(MemberSet::EMPTY), 10);
         assert_eq!(journal.pending(0, MemberSet::EMPTY).map(|record| record.sequence), Some(10));
+    }
+
+    #[test]
+    fn who_settles_late_lowers_nothing() {
+        let journal = on_two();
+        let first = journal.commits(MemberSet::EMPTY);
+        // The replay of the first record has settled copy 0, when another process takes the lane.
+        journal.settles(first, one(1));
+        let second = journal.commits(MemberSet::EMPTY);
+        journal.settles(second, MemberSet::EMPTY);
+        // SAFETY: there is no other user.
+        unsafe { journal.settle_at_least(0, first, one(0)) };
+        for out in [MemberSet::EMPTY, one(0), one(1)] {
+            assert_eq!(journal.pending(0, out).map(|record| record.sequence), None);
+        }
     }
 
     #[test]
