@@ -247,6 +247,20 @@ static long shut_down(const char *directory) {
     return result;
 }
 
+/* The names in a directory, in the order in which they are listed. */
+static long list(const char *path, char *names) {
+    DIR *directory = opendir(path);
+    struct dirent *entry;
+    long count = 0;
+    if (!directory)
+        return -1;
+    while ((entry = readdir(directory)))
+        if (entry->d_name[0] != '.')
+            count += sprintf(names + count, "%s%s", count ? " " : "", entry->d_name);
+    closedir(directory);
+    return count;
+}
+
 int main(void) {
     static char line[9000], a[4096], b[4096], text[4200];
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -302,6 +316,7 @@ int main(void) {
         case 'V': sscanf(rest, "%d %ld %ld", &k, &x, &y); memcpy(text, maps[k] + x, y); text[y] = 0; result = y; break;
         case 'C': sscanf(rest, "%s %s %d", a, b, &k); result = append(a, b, k); break;
         case 'T': sscanf(rest, "%s %s %d %ld %ld", a, b, &k, &y, &x); result = toil(a, b, k, (enum harm)y, x); if (result < 0) strcpy(text, trouble); break;
+        case 'i': sscanf(rest, "%s", a); result = list(a, text); break;
         case 'U': sscanf(rest, "%d", &k); result = setgroups(0, NULL) || setresgid(k, k, k) ? -1 : setresuid(k, k, k); break;
         case 'x': sscanf(rest, "%s %ld %ld", a, &x, &y); result = lchown(a, x, y); break;
         case 'e': sscanf(rest, "%s %ld", a, &x); result = truncate(a, x); break;

@@ -10,11 +10,12 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 27] = [
+pub(crate) const ALL: [(&str, Scene); 28] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
     ("set-id", set_id),
+    ("listed", listed),
     ("locks", locks),
     ("nameless", nameless),
     ("mappings", mappings),
@@ -275,6 +276,32 @@ fn set_id(options: &Options, programs: &Programs) -> Result<(), String> {
         return Err(format!("a file that may only be written cannot be truncated: {answer}"));
     }
     doors.play(&[(L, "s @/file", "100622 3")])?;
+    drop(user);
+    drop(doors);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// Who may read a directory may list it, also without the right to go through it, and nobody else.
+fn listed(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount_with(&["--allow-other"])?;
+    let (mut doors, mut user) = (Doors::open(&ground)?, ground.through_mount()?);
+    doors.play(&[(L, "b @ 755", "0"), (L, "d @/shut", "0"), (L, "o 0 @/shut/inner wc", "0"), (L, "c 0", "0")])?;
+    for line in ["D @", "U 65534"] {
+        user.ask(line).and_then(|answer| if answer == "0" { Ok(()) } else { Err(format!("{line}: {answer}")) })?;
+    }
+    for (mode, listing, file) in
+        [("755", "inner", "100644 0"), ("744", "inner", "E13"), ("711", "E13", "100644 0"), ("700", "E13", "E13")]
+    {
+        doors.play(&[(L, &format!("b @/shut {mode}"), "0")])?;
+        for (line, expected) in [("i shut", listing), ("s shut/inner", file)] {
+            let answer = user.ask(line)?;
+            if answer != expected {
+                return Err(format!("mode {mode}, another user: '{line}' gave {answer}, not {expected}"));
+            }
+        }
+    }
     drop(user);
     drop(doors);
     ground.unmount()?;

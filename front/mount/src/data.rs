@@ -203,8 +203,16 @@ impl Session {
         let here = self.nodes.itself(header.node)?;
         let kept = OFlags::from_bits_retain(asked.flags) & OFlags::NOATIME;
         let flags = kept | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = inside(self.names.open(here.path(), flags, 0)?)?;
-        answer.put(&self.handle(header.node, opened))
+        let opened = match self.names.open(here.path(), flags, 0) {
+            // The path leads through the directory itself. Who may read a directory may list it, also
+            // without the right to go through it.
+            Err(OsError::ACCESS) => {
+                self.on_node(header.node, |fd, kind| self.names.access_open(fd, kind, Access::READ_OK, AtFlags::EACCESS))?;
+                caller::as_root(|| self.names.open(here.path(), flags - OFlags::NOATIME, 0))?
+            }
+            opened => opened?,
+        };
+        answer.put(&self.handle(header.node, inside(opened)?))
     }
 
     /// Names in a directory, from a position on. Reading from the beginning reads the directory
