@@ -224,16 +224,24 @@ fn was_interrupted() -> bool {
 
 /// A signal has arrived at `address`, which lies in the library or a trampoline if `is_own`. If
 /// that is before a guest is made, the block stays lent while the handler runs; if it is after one
-/// was killed here, what it left of its depth is not this thread's.
+/// was killed here, what it left of its depth, and of signals that had just arrived, is not this
+/// thread's.
 pub(crate) fn interrupted(address: usize, is_own: bool) {
+    use crate::thread::word as index;
     let instruction = lending().load(Ordering::Relaxed);
     if instruction == 0 {
         return;
     }
     if is_own || address == instruction {
         word(crate::thread::word::INTERRUPTED).store(1, Ordering::Relaxed);
-    } else if crate::thread::inside().load(Ordering::Relaxed) != 0 && has_memory() {
+        return;
+    }
+    // The signal entry has counted this signal.
+    let is_left = crate::thread::inside().load(Ordering::Relaxed) != 0 || word(index::ARRIVING).load(Ordering::Relaxed) > 1;
+    if is_left && has_memory() {
         crate::thread::inside().store(0, Ordering::Relaxed);
+        word(index::ARRIVING).store(1, Ordering::Relaxed);
+        word(index::SIGNAL_WAITS).store(0, Ordering::Relaxed);
     }
 }
 

@@ -458,13 +458,6 @@ enum Settled {
     Waits,
 }
 
-impl From<bool> for Settled {
-    /// Whether the handler may run now, or later.
-    fn from(is_now: bool) -> Self {
-        if is_now { Self::Now } else { Self::Later }
-    }
-}
-
 /// Changes the interrupted context so that the program's handler may run now, where that can be
 /// done.
 fn settle(signal: usize, info: &Info, context: &mut Context) -> Settled {
@@ -476,7 +469,8 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> Settled {
         return settle_in_entry(signal, info, context);
     }
     if inside().load(Ordering::Relaxed) != 0 {
-        return Settled::from(!defer(signal, info, context));
+        defer(signal, info, context);
+        return Settled::Later;
     }
     let address = context.address();
     if !is_own(address) {
@@ -484,22 +478,21 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> Settled {
     }
     if crate::exec::window::is_open() {
         // No handler runs before the exec: it would find claimed what it uses.
-        if address == entry::run() && defer(signal, info, context) {
+        if address == entry::run() {
+            defer(signal, info, context);
             crate::exec::window::give_up();
             context.end_call(entry::ran(), -(sys::OsError::INTR.raw_os_error() as isize));
             return Settled::Later;
         }
     } else if address == entry::unblocked() || address == entry::ran() {
-        return Settled::from(complete(context));
+        return if complete(context) { Settled::Now } else { Settled::Later };
     }
     // The thread was interrupted in the system call itself or in our return from a handler. The
     // program's handler may run on top of either.
     if address == entry::run() || (entry::signal_return()..entry::signal_return() + RETURN_BYTES).contains(&address) {
         return Settled::Now;
     }
-    if !defer(signal, info, context) {
-        return Settled::Now;
-    }
+    defer(signal, info, context);
     if is_kept(signal) {
         // Its thread is not stepped: another one of them, which nothing blocks, could arrive in the
         // handler of a step.
@@ -535,9 +528,7 @@ fn settle_in_entry(signal: usize, info: &Info, context: &mut Context) -> Settled
         keep(signal);
         return Settled::Later;
     }
-    if !send_again(signal, info) {
-        return Settled::Now;
-    }
+    send_again(signal, info);
     let mask = context.mask();
     context.set_mask(raised());
     // Where the other signal is settled, the mask of the place that it has interrupted comes next.
@@ -610,18 +601,14 @@ fn keep(signal: usize) {
 }
 
 /// Defers a signal: sends it to this thread again, and blocks everything until the thread leaves
-/// the library. A signal that cannot be blocked is kept instead. False if the signal cannot be
-/// sent.
-fn defer(signal: usize, info: &Info, context: &mut Context) -> bool {
+/// the library. A signal that cannot be blocked is kept instead.
+fn defer(signal: usize, info: &Info, context: &mut Context) {
     if is_kept(signal) {
         keep(signal);
-        return true;
+        return;
     }
-    if !send_again(signal, info) {
-        return false;
-    }
+    send_again(signal, info);
     raise_mask(context);
-    true
 }
 
 /// Blocks every signal that may be blocked until the thread leaves the library.
@@ -641,10 +628,19 @@ pub(crate) fn raise(signal: usize) {
     (info[0], info[2]) = (signal as u64, u64::from(process::getpid()));
     // SAFETY: the buffer begins with the fields of Info, is as long and aligned as a siginfo, and
     // is only read.
-    send_again(signal, unsafe { &*info.as_ptr().cast() });
+    queue(signal, unsafe { &*info.as_ptr().cast() });
 }
 
-fn send_again(signal: usize, info: &Info) -> bool {
+/// Sends the calling thread a signal that has arrived. If the user has no room for queued signals
+/// left (RLIMIT_SIGPENDING), the signal comes as one that this process has sent itself: the kernel
+/// notes such a signal without a place in the queue. The handler must not run in the library.
+fn send_again(signal: usize, info: &Info) {
+    if !queue(signal, info) {
+        raise(signal);
+    }
+}
+
+fn queue(signal: usize, info: &Info) -> bool {
     // SAFETY: the info is the kernel's own, 128 bytes long, and only read.
     unsafe {
         let thread = syscall(__NR_gettid as usize, [0; 6]) as usize;
@@ -680,7 +676,10 @@ fn deliver(signal: usize, info: &Info, synchronous: bool) -> usize {
         handler => {
             word(word::HANDLED).store(1, Ordering::Relaxed);
             if action.flags & SA_RESETHAND != 0 {
-                entry.store(Action::default());
+                // A child that shares our memory resets its own action, which the kernel has.
+                if process::owns_actions() {
+                    entry.store(Action::default());
+                }
                 if !is_always_ours(signal) {
                     let _ = kernel_action(signal, Some(Action::default()));
                 }
