@@ -47,11 +47,13 @@ impl Session {
                 // Its making was cut short, which is made good when it is opened by its name.
                 Err(OsError::IO | OsError::STALE) => {
                     let path = self.names.logical_path_of(self.nodes.get(header.node)?.fd())?.ok_or(OsError::STALE)?;
-                    inside(self.names.open(
-                        ProgramPath::known(&path),
-                        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                        0,
-                    )?)?;
+                    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    match self.names.open(ProgramPath::known(&path), flags, 0) {
+                        // The name is another file's since it was looked up, or nobody's. After this
+                        // error the kernel looks it up once more.
+                        Err(OsError::NOENT) => return Err(OsError::STALE),
+                        opened => inside(opened?)?,
+                    };
                     again()
                 }
                 opened => opened,
