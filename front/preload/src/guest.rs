@@ -334,8 +334,21 @@ pub(crate) fn make(call: &Call, child: Child) -> Verdict {
 /// Says in the block of a thread that is about to be made that its descriptors are not those of the
 /// tables. `tls` is its thread pointer.
 pub(crate) fn mark_apart(tls: u64) {
+    set_word(tls, word::APART, 1);
+}
+
+/// Says in the block of a process in this memory that is about to be made that it has no private
+/// stack yet: a program may give the block of a child that has ended to the next one, and the first
+/// child's stack goes when a thread finds that it has ended.
+pub(crate) fn mark_without_stack(tls: u64) {
+    set_word(tls, word::PRIVATE_STACK_TOP, 0);
+    set_word(tls, word::STACK_LISTED, 0);
+}
+
+/// Stores a word of the block whose thread pointer is `tls`.
+fn set_word(tls: u64, index: usize, value: usize) {
     let block = (tls as usize).wrapping_sub(sys::thread::distance());
-    let place = block.wrapping_add(offset_of!(ThreadBlock, front) + word::APART * size_of::<usize>());
+    let place = block.wrapping_add(offset_of!(ThreadBlock, front) + index * size_of::<usize>());
     // With a bad pointer the kernel refuses to make the thread, or the program has lost it anyway.
-    let _ = program::write(place, &1usize);
+    let _ = program::write(place, &value);
 }

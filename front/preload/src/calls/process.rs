@@ -119,7 +119,9 @@ fn make(call: &Call, child: Child) -> Verdict {
     if is_process_in_memory {
         quiet::memory_is_shared();
         // A child with a thread pointer of its own does not use this thread's block.
-        if !child.shares(CLONE_SETTLS) {
+        if child.shares(CLONE_SETTLS) {
+            guest::mark_without_stack(child.tls);
+        } else {
             process::note_descriptors(child.shares(CLONE_FILES));
         }
     }
