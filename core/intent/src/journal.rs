@@ -240,10 +240,16 @@ impl<M: Medium> Journal<M> {
     /// # Safety
     /// Inside a guard; until one copy is settled, nobody but the caller uses the lane.
     pub unsafe fn settle_at_least(&self, lane: usize, sequence: u64, out: MemberSet) {
-        // A word of ones is what a device answers that is gone.
-        let raised = |now| (now == u64::MAX || now < sequence).then_some(sequence);
+        // A word of ones is what a device answers that is gone. The word is loaded and then stored,
+        // not exchanged: the crash checker records plain stores to members.
+        let raise = |word: &AtomicU64| {
+            let now = word.load(Ordering::Acquire);
+            if now == u64::MAX || now < sequence {
+                word.store(sequence, Ordering::Release);
+            }
+        };
         // SAFETY: the caller's promise.
-        unsafe { self.settle_by(lane, out, |word| _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, raised)) };
+        unsafe { self.settle_by(lane, out, raise) };
     }
 
     /// # Safety
