@@ -28,6 +28,7 @@ static int flags_of(const char *word) {
     if (strchr(word, 'a')) flags |= O_APPEND;
     if (strchr(word, 't')) flags |= O_TRUNC;
     if (strchr(word, 'u')) flags |= O_TMPFILE;
+    if (strchr(word, 'p')) flags |= O_PATH;
     return flags;
 }
 
@@ -316,6 +317,7 @@ int main(void) {
         case 'V': sscanf(rest, "%d %ld %ld", &k, &x, &y); memcpy(text, maps[k] + x, y); text[y] = 0; result = y; break;
         case 'C': sscanf(rest, "%s %s %d", a, b, &k); result = append(a, b, k); break;
         case 'T': sscanf(rest, "%s %s %d %ld %ld", a, b, &k, &y, &x); result = toil(a, b, k, (enum harm)y, x); if (result < 0) strcpy(text, trouble); break;
+        case 'N': sscanf(rest, "%d", &k); sprintf(a, "/proc/self/fd/%d", open_files[k]); result = open(a, O_RDONLY); if (result >= 0) result = close(result); break;
         case 'i': sscanf(rest, "%s", a); result = list(a, text); break;
         case 'U': sscanf(rest, "%d", &k); result = setgroups(0, NULL) || setresgid(k, k, k) ? -1 : setresuid(k, k, k); break;
         case 'x': sscanf(rest, "%s %ld %ld", a, &x, &y); result = lchown(a, x, y); break;

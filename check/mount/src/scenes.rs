@@ -10,12 +10,13 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 28] = [
+pub(crate) const ALL: [(&str, Scene); 29] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
     ("set-id", set_id),
     ("listed", listed),
+    ("looked-up", looked_up),
     ("locks", locks),
     ("nameless", nameless),
     ("mappings", mappings),
@@ -303,6 +304,29 @@ fn listed(options: &Options, programs: &Programs) -> Result<(), String> {
         }
     }
     drop(user);
+    drop(doors);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// A file that has lost its name between its look-up and its opening is stale, and not absent: after
+/// that answer the kernel looks the name up once more, by which programs find the file that has
+/// replaced it. An O_PATH descriptor keeps what was looked up.
+fn looked_up(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let mut doors = Doors::open(&ground)?;
+    doors.play(&[
+        (L, "o 0 @/file wc", "0"),
+        (M, "o 1 @/file p", "0"),
+        (M, "N 1", "0"),
+        (L, "c 0", "0"),
+        (L, "u @/file", "0"),
+        (M, "N 1", "E116"),
+        (L, "o 0 @/file wc", "0"),
+        (M, "N 1", "E116"),
+        (M, "o 2 @/file r", "0"),
+    ])?;
     drop(doors);
     ground.unmount()?;
     ground.conclude()

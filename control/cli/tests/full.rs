@@ -47,12 +47,7 @@ say stop-after stop db
 fn every_command_says_that_shared_memory_is_full() {
     let bench = Bench { home: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
     ["m0", "m1", "m2"].iter().for_each(|member| std::fs::create_dir(bench.path(member)).unwrap());
-    let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", SCRIPT, "sh", env!("CARGO_BIN_EXE_cxlraid")]);
-    let output = shell.output().unwrap();
-    if output.status.code() == Some(99) || bench::err(&output).contains("unshare failed") {
-        eprintln!("NOT RUN: every_command_says_that_shared_memory_is_full needs the right to mount");
-        return;
-    }
+    let Some(output) = bench.with_own_mounts("every_command_says_that_shared_memory_is_full", SCRIPT, |_| {}) else { return };
     let text = bench::out(&output);
     let full = "1 cxlraid: /dev/shm: shared memory is full; make room in /dev/shm, and give the command again";
     let mut expected = vec!["status 0 ".to_owned()];
@@ -69,7 +64,8 @@ fn every_command_says_that_shared_memory_is_full() {
     assert!(told.last().is_some_and(|line| line.contains("everything fits")), "{text}");
 }
 
-/// As [`SCRIPT`]; a member is made anew on a file system that is too small for it.
+/// This script is run as [`SCRIPT`] is. A member is made anew on a file system that is too small for
+/// it.
 const SMALL: &str = r#"
 command=$1
 say() { name=$1; shift; "$command" "$@" >out 2>err </dev/null; echo "$name $? $(cat err)"; }
@@ -99,12 +95,7 @@ say stop stop db
 #[test]
 fn a_repair_names_the_member_that_is_full() {
     let bench = Bench::new();
-    let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", SMALL, "sh", env!("CARGO_BIN_EXE_cxlraid")]);
-    let output = shell.output().unwrap();
-    if output.status.code() == Some(99) || bench::err(&output).contains("unshare failed") {
-        eprintln!("NOT RUN: a_repair_names_the_member_that_is_full needs the right to mount");
-        return;
-    }
+    let Some(output) = bench.with_own_mounts("a_repair_names_the_member_that_is_full", SMALL, |_| {}) else { return };
     let text = bench::out(&output);
     let lines: Vec<&str> = text.lines().collect();
     let [rebuild, one, two, three, replace, small, large, rest @ ..] = &lines[..] else {
@@ -114,7 +105,7 @@ fn a_repair_names_the_member_that_is_full() {
     assert!(rebuild.starts_with(&format!("rebuild 1 cxlraid: {member}: is full: ")), "{rebuild}");
     assert!(rebuild.contains(" of 3 files still wait to be rebuilt (") && rebuild.contains(", for which it lacks about "));
     assert!(rebuild.contains("; make room there, and 'cxlraid rebuild' goes on; or 'cxlraid fail' it"), "{rebuild}");
-    // What waits is read from the others.
+    // The bytes that wait to be rebuilt are read from the other members.
     assert_eq!([one, two, three], [&"retrieve-1 0 ", &"retrieve-2 0 ", &"retrieve-3 0 "], "{text}");
     assert!(replace.starts_with(&format!("replace 1 cxlraid: {member}: is being rebuilt; 'cxlraid rebuild' goes on; ")));
     assert!(small.starts_with(&format!("replace-small 1 cxlraid: {other}: is too small: ")), "{small}");
@@ -139,7 +130,7 @@ fn dying_program() {
     kill_process(getpid(), Signal::KILL).unwrap();
 }
 
-/// As [`SCRIPT`]; `$2` is the program.
+/// This script is run as [`SCRIPT`] is; `$2` is the program that dies.
 const DYING: &str = r#"
 mount -t tmpfs -o size=8M none /dev/shm || exit 99
 command=$1
@@ -161,16 +152,14 @@ head -c 6 back
 fn a_stop_without_room_keeps_what_only_shared_memory_has() {
     let bench = Bench { home: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
     ["m0", "m1", "m2"].iter().for_each(|member| std::fs::create_dir(bench.path(member)).unwrap());
-    let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", DYING, "sh", env!("CARGO_BIN_EXE_cxlraid")]);
-    shell.arg(env::current_exe().unwrap()).env("CXLRAID_LIB", library()).env(PROGRAM, "");
-    let output = shell.output().unwrap();
-    if output.status.code() == Some(99) || bench::err(&output).contains("unshare failed") {
-        eprintln!("NOT RUN: a_stop_without_room_keeps_what_only_shared_memory_has needs the right to mount");
+    let Some(output) = bench.with_own_mounts("a_stop_without_room_keeps_what_only_shared_memory_has", DYING, |shell| {
+        shell.arg(env::current_exe().unwrap()).env("CXLRAID_LIB", library()).env(PROGRAM, "");
+    }) else {
         return;
-    }
+    };
     let text = bench::out(&output);
     let (stop, rest) = text.split_once('\n').unwrap_or_default();
-    // Whether the command finds out what waits there depends on which pages of the segment exist.
+    // It depends on which pages of the segment exist whether the command finds out what waits there.
     assert!(stop.starts_with("stop 1 cxlraid: /dev/shm: shared memory is full"), "{text}{}", bench::err(&output));
     assert!(stop.ends_with("; make room in /dev/shm, and give the command again"), "{stop}");
     assert_eq!(rest, "gc 0 \nstop-after 0 \nretrieve 0 \nstored", "{stop}");

@@ -24,12 +24,7 @@ done
 #[test]
 fn two_at_once_mount_one_directory_once() {
     let bench = Bench::new();
-    let mut shell = bench.program("unshare".as_ref(), &["--mount", "sh", "-c", SCRIPT, "sh", env!("CARGO_BIN_EXE_cxlraid")]);
-    let output = shell.output().unwrap();
-    if output.status.code() == Some(99) || bench::err(&output).contains("unshare failed") {
-        eprintln!("NOT RUN: two_at_once_mount_one_directory_once needs the right to mount and /dev/fuse");
-        return;
-    }
+    let Some(output) = bench.with_own_mounts("two_at_once_mount_one_directory_once", SCRIPT, |_| {}) else { return };
     let place = bench.path("mnt").display().to_string();
     let round =
         format!("0 1 1 cxlraid: {place}: array db is mounted there already; say 'cxlraid unmount' and the directory first");

@@ -370,7 +370,7 @@ fn a_member_that_is_made_anew_gets_a_journal_that_fits_the_others() {
             assert!(done.status.success(), "{}", err(&done));
         }
         assert_exit(&bench.run(&["scrub", "db"]), 0);
-        // The same after more has gone through the journal.
+        // The copies are alike again after more has gone through the journal.
         assert!(bench.run(&["add", "--array", "db", "files/2", "/data/more"]).status.success());
         assert!(bench.run(&["stop", "db"]).status.success());
         assert_exit(&bench.run(&["scrub", "db"]), 0);

@@ -399,8 +399,8 @@ impl Runtime {
         self.segment().recovered.load(Ordering::Acquire) == Recovery::Needed as u32
     }
 
-    /// Whether what crashes and deaths left behind has been made good, as far as it was known when
-    /// the segment was last used by one process alone.
+    /// Tells whether what crashes and deaths left behind has been made good, as far as it was known
+    /// when the segment was last used by one process alone.
     pub fn is_recovered(&self) -> bool {
         self.segment().recovered.load(Ordering::Acquire) >= Recovery::Done as u32
     }

@@ -235,7 +235,8 @@ impl<M: Medium> Journal<M> {
 
     /// Does what [`Self::settle`] does for who replays the record of a process that is gone. As soon
     /// as one copy says that it is settled, another process may take the lane, and settle a later
-    /// record on all copies before this one comes to the next. What that process has stored stays.
+    /// record on all copies before this one comes to the next. What that process has stored stays,
+    /// unless it is stored between the two instructions that load and store the word.
     ///
     /// # Safety
     /// Inside a guard; until one copy is settled, nobody but the caller uses the lane.

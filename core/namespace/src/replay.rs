@@ -285,7 +285,8 @@ impl Namespace {
         Ok(noted.filter_map(|record| record.replaced).map(|file| (file.inode, file.generation)).collect())
     }
 
-    /// The files that the log's last change is about, whether all members have made it or not.
+    /// Returns the files that the log's last change is about, whether all members have made it or
+    /// not.
     pub(crate) fn files_of_last_change(&self) -> Result<[Option<Attribute>; 2]> {
         let records = self.log()?.read(self.array().in_use());
         let last = records.last_key_value().and_then(|(_, found)| found_record(found));

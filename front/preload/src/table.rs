@@ -333,7 +333,7 @@ static LINES: [Line; 382] = [
     pass(205, "set_thread_area"),
     row(206, "io_setup", Serve, [], [], "programs must ask for events by io_getevents"),
     row(207, "io_destroy", Serve, [], [], "events of the array's files go with the context"),
-    row(208, "io_getevents", Serve, [], [], "events of stand-ins are replaced"),
+    row(208, "io_getevents", Serve, [], [], "events of placeholders are replaced"),
     row(209, "io_submit", Serve, [], [], "requests name descriptors"),
     row(210, "io_cancel", Pass, [], [], "a request on the array is done: the kernel finds none to cancel"),
     pass(211, "get_thread_area"),

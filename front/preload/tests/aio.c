@@ -33,7 +33,9 @@ static long submit(aio_context_t context, long count, struct iocb **list) {
     return result < 0 ? -errno : result;
 }
 static long events(aio_context_t context, long least, long most, struct io_event *found, struct timespec *timeout) {
-    long result = syscall(SYS_io_getevents, context, least, most, found, timeout);
+    static int turn;
+    long result = turn++ & 1 ? syscall(SYS_io_pgetevents, context, least, most, found, timeout, NULL)
+                             : syscall(SYS_io_getevents, context, least, most, found, timeout);
     return result < 0 ? -errno : result;
 }
 static unsigned long sum(const void *bytes, size_t count) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -61,6 +62,11 @@ int main(int count, char **arguments) {
         swapcontext(&main_context, &small_context);
     }
     CHECK(syscall(SYS_io_uring_setup, 8, 0) == -1 && errno == ENOSYS);
+    pid_t child = vfork();
+    if (child == 0)
+        _exit(syscall(SYS_io_setup, 8, 0) == -1 && errno == ENOSYS ? 0 : 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
     sigset_t all;
     void *warm[2];
     backtrace(warm, 2);

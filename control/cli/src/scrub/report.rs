@@ -196,7 +196,7 @@ impl NameView {
         Self { path: text(&found.path), slot: found.slot, difference, known: found.is_known, mended: found.is_mended }
     }
 
-    /// Whether it says that a member lacks a file, or bytes at its end.
+    /// Tells whether this difference is that a member lacks a file, or bytes at its end.
     fn is_lack(&self) -> bool {
         matches!(self.difference.as_str(), "missing" | "short")
     }

@@ -13,7 +13,7 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use sys::rustix::process::{Signal, getpid, kill_process};
 use sys::{AsFd as _, BorrowedFd, OsError, Result};
 
-/// How a segment that this process used was lost: 0 if none was.
+/// Says how a segment that this process used was lost; 0 if none was.
 static LOSS: AtomicU32 = AtomicU32::new(0);
 
 /// Why zeros stand in for a segment.
@@ -26,8 +26,8 @@ pub enum Loss {
     Cut = 2,
 }
 
-/// How a segment that this process used was lost; None if none was. What the process found out
-/// since then about the array's members is not so.
+/// Returns how a segment that this process used was lost; None if none was. Since then the process
+/// sees an array all of whose members are out, which they are not.
 #[must_use]
 pub fn loss() -> Option<Loss> {
     [Loss::Full, Loss::Cut].into_iter().find(|&loss| loss as u32 == LOSS.load(Ordering::Relaxed))
@@ -69,17 +69,17 @@ impl Runtime {
         self.segment().pid_namespace.store(NO_NAMESPACE, Ordering::Relaxed);
     }
 
-    /// Why zeros stand in for the segment: `NOSPC` if shared memory is full, `PROTO` if the file
-    /// was cut short; None if none do.
+    /// Returns why zeros stand in for the segment: `NOSPC` if shared memory is full, `PROTO` if the
+    /// file was cut short; None if none do.
     pub(crate) fn why_lost(&self) -> Option<OsError> {
         // SAFETY: the page is mapped for the life of self.
         let is_lost = unsafe { self.me.as_ref() }.lost.load(Ordering::Relaxed) != 0;
         is_lost.then(|| if is_whole(self.file.as_fd()) { OsError::NOSPC } else { OsError::PROTO })
     }
 
-    /// The segment of array `uuid` as it is, in memory of this process' own, where shared memory
-    /// has no room for a page of it. The process is not attached, and changes nothing that others
-    /// see. The segment's file is locked until this is dropped.
+    /// Returns the segment of array `uuid` as it is, in memory of this process' own, where shared
+    /// memory has no room for a page of it. The process is not attached, and changes nothing that
+    /// others see. The segment's file is locked until this is dropped.
     ///
     /// # Errors
     /// `PROTO` if it is another version's or was cut short, `BUSY` if it is of another PID
@@ -145,7 +145,7 @@ pub(super) fn lose(address: usize, myself: usize) {
     showing::note_loss();
 }
 
-/// Whether the segment's file has its length.
+/// Tells whether the segment's file has its length.
 fn is_whole(file: BorrowedFd<'_>) -> bool {
     fs::fstat(file).is_ok_and(|stat| stat.st_size as usize == size_of::<Segment>())
 }

@@ -2,10 +2,10 @@
 //!
 //! A request on a file of the array is carried out within io_submit, by the handler of the call
 //! that does the same at once (pread64, fsync, …). Its completion goes through the kernel: the
-//! library submits a *stand-in*, which is the same request on the same descriptor without bytes. So
+//! library submits a *placeholder*, which is the same request on the same descriptor without bytes. So
 //! the kernel checks the context, the room in it, the descriptor and the flags before anything is
 //! done, signals an eventfd, and wakes whoever waits in io_getevents. What io_getevents gives of a
-//! stand-in, the library replaces by the event of the request.
+//! placeholder, the library replaces by the event of the request.
 //!
 //! Requests on other files are the kernel's, but for one kind: a read into a mapping of a file of
 //! the array is carried out like those on the array's files, since nobody would follow bytes that
@@ -15,7 +15,7 @@
 //! whether there are events. io_setup takes the mark away, so that programs ask by io_getevents.
 
 use super::data::{self, Buffer, RWF_KNOWN};
-use super::{Handler, OPEN, directory, node::Node};
+use super::{Handler, OPEN, node::Node};
 use crate::call::{Call, Verdict};
 use crate::lock::{Lock, RawLock, Waiters};
 use crate::uapi::{MAX_RW_COUNT, UIO_MAXIOV};
@@ -24,7 +24,6 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use sys::raw::{check, syscall};
-use sys::rustix::fs::{OFlags, fcntl_getfl};
 use sys::{OsError, RawFd};
 
 /// Kinds of requests (linux/aio_abi.h).
@@ -124,7 +123,7 @@ struct Event {
     second: i64,
 }
 
-/// A request that the kernel has accepted a stand-in for, until its event is given.
+/// A request that the kernel has accepted a placeholder for, until its event is given.
 struct Accepted {
     context: usize,
     /// Counts requests of the process, so that those of a context that is gone are told from those
@@ -140,22 +139,22 @@ struct Accepted {
 struct Requests {
     /// Serves the call that a request stands for, as if the program made it.
     serve: Handler,
-    /// The stand-in that is being submitted. By its address the events of stand-ins are known.
-    stand_in: Request,
+    /// The placeholder that is being submitted. By its address the events of placeholders are known.
+    placeholder: Request,
     turn: u64,
-    /// A stand-in's `data` is the index in this list.
+    /// A placeholder's `data` is the index in this list.
     list: Vec<Option<Accepted>>,
     vacant: Vec<usize>,
 }
 
 impl Requests {
     const fn new() -> Self {
-        Self { serve: by_handler, stand_in: Request::NONE, turn: 0, list: Vec::new(), vacant: Vec::new() }
+        Self { serve: by_handler, placeholder: Request::NONE, turn: 0, list: Vec::new(), vacant: Vec::new() }
     }
 
-    /// The address by which the events of stand-ins are known.
+    /// The address by which the events of placeholders are known.
     fn mark(&self) -> u64 {
-        core::ptr::from_ref(&self.stand_in) as u64
+        core::ptr::from_ref(&self.placeholder) as u64
     }
 
     fn add(&mut self, accepted: Accepted) -> usize {
@@ -188,15 +187,16 @@ impl Requests {
         }
     }
 
+    /// Tells whether a request is still being carried out.
     fn is_underway(&self, index: usize) -> bool {
         matches!(self.list.get(index), Some(Some(Accepted { result: None, .. })))
     }
 }
 
 static REQUESTS: Lock<Requests> = Lock::new(Requests::new());
-/// How many are accepted and not given.
+/// Counts the requests that are accepted and whose events are not given yet.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Who was given the event of a request that another thread is still carrying out.
+/// Here a thread waits that was given the event of a request which another one still carries out.
 static WAITERS: Waiters = Waiters::new();
 
 /// Notes how calls are served, when the process starts.
@@ -204,7 +204,7 @@ pub(crate) fn serve_by(serve: Handler) {
     REQUESTS.lock().serve = serve;
 }
 
-/// How calls are served before that.
+/// Serves calls before [`serve_by`] has said how.
 fn by_handler(call: &mut Call) -> Verdict {
     super::handler(call.number)(call)
 }
@@ -214,7 +214,7 @@ pub(crate) fn lock() -> &'static RawLock {
     REQUESTS.raw()
 }
 
-/// In a copy of the process: contexts and requests are the original's.
+/// Forgets the requests in a copy of the process: they are the original's, and so are the contexts.
 pub(crate) fn abandon() {
     REQUESTS.raw().reset();
     WAITERS.reset();
@@ -256,9 +256,9 @@ pub(crate) fn submit(call: &mut Call) -> Verdict {
     Verdict::Done(submitted as isize)
 }
 
-/// Whether one of the requests is not the kernel's alone: its descriptor `is_ours`, or it reads
-/// into a mapping of the array. What cannot be read is the kernel's to complain about.
-pub(crate) fn concerns(count: usize, list: usize, is_ours: impl Fn(RawFd) -> bool) -> bool {
+/// Tells whether one of the requests is not the kernel's alone: its descriptor `is_ours`, or it
+/// reads into a mapping of the array. The kernel complains about requests that cannot be read.
+fn concerns(count: usize, list: usize, is_ours: impl Fn(RawFd) -> bool) -> bool {
     let requests = (0..count).take_while(|_| (count as isize) > 0).map_while(|index| {
         let address = program::read::<usize>(list.wrapping_add(index * size_of::<usize>())).ok()?;
         program::read::<Request>(address).ok()
@@ -266,7 +266,7 @@ pub(crate) fn concerns(count: usize, list: usize, is_ours: impl Fn(RawFd) -> boo
     requests.into_iter().any(|request| is_ours(request.descriptor) || fills_mapping(&request))
 }
 
-/// Whether a request reads into a mapping of a file of the array.
+/// Tells whether a request reads into a mapping of a file of the array.
 fn fills_mapping(request: &Request) -> bool {
     if !mappings::any() || !request.reads() {
         return false;
@@ -309,19 +309,12 @@ fn submit_one(context: usize, address: usize) -> Result<(), OsError> {
     Ok(())
 }
 
-/// Refuses what the kernel refuses of a read or write before it begins, in its order. What comes
-/// after that is the request's result.
+/// Refuses what the kernel refuses of a read or write before it begins, and does not see in the
+/// placeholder: flags that the library does not know, the buffers and the offset. An error that comes
+/// later is the request's result.
 fn judge(request: &Request, call: &Call) -> Result<(), OsError> {
-    let flags = fcntl_getfl(directory::borrow(request.descriptor))?;
-    if flags.contains(OFlags::PATH) {
-        return Err(OsError::BADF);
-    }
     if request.rw_flags as usize & !RWF_KNOWN != 0 {
         return Err(OsError::OPNOTSUPP);
-    }
-    let closed_to = if request.reads() { OFlags::WRONLY } else { OFlags::RDONLY };
-    if flags & OFlags::RWMODE == closed_to {
-        return Err(OsError::BADF);
     }
     let bytes = if request.is_vectored() {
         data::bytes_of(&data::buffers(call)?)
@@ -346,15 +339,15 @@ fn refused_by_kernel(context: usize, request: &Request) -> Option<OsError> {
     refused.filter(|&error| error != OsError::FAULT)
 }
 
-/// Has the kernel accept a stand-in for the request at `address`.
+/// Has the kernel accept a placeholder for the request at `address`.
 fn accept(context: usize, address: usize, request: &Request) -> Result<usize, OsError> {
     let mut requests = REQUESTS.lock();
     requests.turn += 1;
     let turn = requests.turn;
     let index = requests.add(Accepted { context, turn, address, data: request.data, result: None });
-    requests.stand_in = Request { data: index as u64, ..*request };
+    requests.placeholder = Request { data: index as u64, ..*request };
     if request.moves_bytes() {
-        (requests.stand_in.buffer, requests.stand_in.bytes) = (0, 0);
+        (requests.placeholder.buffer, requests.placeholder.bytes) = (0, 0);
     }
     // As the kernel does with a request that it takes.
     let taken = program::write(address + KEY_AT, &0_u32);
@@ -369,7 +362,7 @@ fn accept(context: usize, address: usize, request: &Request) -> Result<usize, Os
 
 fn submit_to_kernel(context: usize, request: usize) -> Result<(), OsError> {
     let list = [request];
-    // SAFETY: a list of one request, which is the program's or the library's stand-in.
+    // SAFETY: a list of one request, which is the program's or the library's placeholder.
     check(unsafe { syscall(nr::__NR_io_submit as usize, [context, 1, list.as_ptr() as usize, 0, 0, 0]) }).map(|_| ())
 }
 
@@ -404,7 +397,7 @@ pub(crate) fn give_events(call: &mut Call) -> Verdict {
     Verdict::PassWith { number: call.number, args: call.args }
 }
 
-/// Replaces the event at `address`, if it is a stand-in's, by that of the request.
+/// Replaces the event at `address`, if it is a placeholder's, by that of the request.
 fn replace(address: usize) {
     let Ok(event) = program::read::<Event>(address) else { return };
     if event.request != REQUESTS.lock().mark() {

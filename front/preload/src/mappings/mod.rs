@@ -221,7 +221,7 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Whether a shared mapping of a file of the array has a byte of these.
+/// Tells whether a shared mapping of a file of the array lies on one of the `bytes` from `start` on.
 pub(crate) fn touches(start: usize, bytes: usize) -> bool {
     any() && start.checked_add(bytes).is_some_and(|end| !table().touching(start, end).is_empty())
 }
