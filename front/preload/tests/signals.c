@@ -77,6 +77,9 @@ static void on_one_of_two(int signal, siginfo_t *info, void *context) {
         foreign += text[i].foreign && text[i].start <= address && address < text[i].end;
 }
 
+/* The two signals come within a second on a machine that has nothing else to do; others may have its processors. */
+enum { TWO_SECONDS_MAX = 120 };
+
 /* Two signals that arrive together, over and over: neither is lost, nor left blocked. */
 static void two_at_once(int file) {
     char buffer[4096];
@@ -92,7 +95,7 @@ static void two_at_once(int file) {
         }
         _exit(0);
     }
-    time_t end = time(NULL) + 20;
+    time_t end = time(NULL) + TWO_SECONDS_MAX;
     long wrong = 0, calls = 0;
     while ((first_count < 2000 || second_count < 2000) && time(NULL) < end)
         for (int i = 0; i < 100; i++, calls++) {
@@ -104,7 +107,11 @@ static void two_at_once(int file) {
     for (int i = 1; i < 65; i++)
         CHECK(!sigismember(&mask, i));
     if (first_count < 2000 || second_count < 2000)
-        printf("%ld and %ld signals of 2000 each came in 20 s\n", first_count, second_count), failures++;
+        printf("%ld and %ld signals of 2000 each came in %d s\n", first_count, second_count, TWO_SECONDS_MAX), failures++;
+    long first = first_count, second = second_count;
+    raise(SIGUSR1);
+    raise(SIGUSR2);
+    CHECK(first_count == first + 1 && second_count == second + 1);
     CHECK(foreign == 0);
     CHECK(wrong == 0);
 }
