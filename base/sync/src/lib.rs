@@ -9,8 +9,12 @@
 #[cfg(all(test, loom))]
 mod interleavings;
 mod kernel;
+#[cfg(not(all(test, loom)))]
+mod local_lock;
 mod owned_lock;
 mod stripe_lock;
 
+#[cfg(not(all(test, loom)))]
+pub use local_lock::{LocalGuard, LocalLock};
 pub use owned_lock::{Acquired, Liveness, OwnedLock, OwnerId};
 pub use stripe_lock::StripeLock;

@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod faults;
 pub mod file_limit;
+pub mod file_ring;
 pub mod high_fd;
 pub mod ofd_lock;
 pub mod place;

@@ -128,7 +128,8 @@ pub(crate) fn go_on(
 
 /// Stores `data` (whole words) at `within` of a piece, as a program does that has it mapped.
 fn store_words(piece: &file::Piece<'_>, within: u64, data: &[u8]) -> Result<(), String> {
-    let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, piece.backing.fd().as_raw_fd());
+    let held = piece.backing.fd().map_err(|error| format!("a piece has no descriptor: {error}"))?;
+    let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, held.as_raw_fd());
     let offset = piece.member_offset as libc::off_t;
     // SAFETY: a new mapping wherever the kernel likes.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), piece.bytes as usize, protection, libc::MAP_SHARED, fd, offset) };

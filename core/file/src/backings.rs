@@ -71,7 +71,7 @@ impl Backings {
     pub(crate) fn renew(&self, array: &Array, among: MemberSet) {
         for (slot, table) in self.members.iter().enumerate() {
             let Some(table) = table.as_ref().filter(|_| among.contains(slot)) else { continue };
-            if let Ok(own) = fstat(table.fd())
+            if let Ok(own) = table.fd().and_then(fstat)
                 && !self.is_own(array, slot)
                 && table.set_len(format::TABLE_HEADER_BYTES as u64).is_ok()
                 && array.make_table(slot, TableKind::Backings, format::BACKINGS_FILE).is_ok()
@@ -89,7 +89,7 @@ impl Backings {
         let is_current = header.is_some_and(|header| {
             header.member_uuid == array.members()[slot].uuid && header.use_count >= array.runtime().use_count()
         });
-        is_current && fstat(table.fd()).is_ok_and(|own| self.find(slot, OWN) == Some(own.st_ino))
+        is_current && table.fd().and_then(fstat).is_ok_and(|own| self.find(slot, OWN) == Some(own.st_ino))
     }
 
     /// Finds out whose table is believed.

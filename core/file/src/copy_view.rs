@@ -165,7 +165,7 @@ mod tests {
     /// The descriptor of a view and the inode it refers to: other tests of this process use
     /// descriptors with the same numbers.
     fn opened(view: &Backing) -> (i32, u64) {
-        let fd = view.fd().as_raw_fd();
+        let fd = view.fd().unwrap().as_raw_fd();
         (fd, inode_of(fd).unwrap())
     }
 

@@ -10,7 +10,6 @@ use crate::full_journal::Finder;
 use crate::idle::{Idle, Keep};
 use crate::inode::{Inode, key};
 use crate::journal::{self, FileJournal};
-use crate::local_lock::LocalLock;
 use crate::locks::KeptOverExec;
 use crate::nameless::Name;
 use crate::table::{InodeTable, open_tables};
@@ -25,7 +24,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use format::{Attribute, InodeRecord, InodeState, Resync, Shape};
 use intent::Lanes;
-use sync::Acquired;
+use sync::{Acquired, LocalLock};
 use sys::{OsError, OwnedFd};
 use units::MemberSet;
 
@@ -55,6 +54,19 @@ pub struct Files {
 pub(crate) struct Held {
     open: BTreeMap<u64, Opened>,
     pub(crate) idle: Idle,
+}
+
+impl Held {
+    /// Parks what may be parked, and returns whether there was anything. Where the process may have
+    /// locks of its own, nothing is closed: that would take them away.
+    pub(crate) fn park(&self) -> bool {
+        let parked = self.open.values().map(|opened| {
+            let locks = opened.inode.process_locks();
+            let without = opened.inode.backing.iter().enumerate().filter(|(slot, _)| !locks.contains(*slot));
+            without.filter_map(|(_, backing)| backing.as_ref()).filter(|backing| backing.park()).count()
+        });
+        parked.sum::<usize>() != 0
+    }
 }
 
 struct Opened {
@@ -435,7 +447,9 @@ impl Files {
                 // write.
                 let record = self.record(attribute)?;
                 let (number, entry) = (attribute.inode, opened.inode.entry);
-                opened.inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable, opened_in));
+                let inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable, opened_in));
+                inode.stay_on(opened.inode.process_locks())?;
+                opened.inode = inode;
                 opened.handle_count += 1;
                 let file = FileRef(opened.inode.clone());
                 drop(held);
@@ -458,8 +472,18 @@ impl Files {
     fn take_backing(&self, fds: BackingFds, access: Access) -> Result<Vec<Option<Backing>>, OsError> {
         fds.into_iter()
             .enumerate()
-            .map(|(slot, fd)| fd.map(|fd| Ok(Backing::new(sys::high_fd::raise(fd)?, access, self.domains[slot]))).transpose())
+            .map(|(slot, fd)| fd.map(|fd| Backing::of_file(fd, access, self.domains[slot], may_park)).transpose())
             .collect()
+    }
+
+    /// Makes descriptors free for the program: closes what is only kept ready, and parks what may be
+    /// parked ([`dax::parked`]). Returns whether there was anything.
+    pub fn free_descriptors(&self) -> bool {
+        let any_idle = self.discard_idle();
+        if self.keep.count == 0 || !(self.keep.allowed)() {
+            return any_idle;
+        }
+        self.held.lock().park() || any_idle
     }
 
     /// The file with this key, if it is open here and nobody is opening or closing files. For who
@@ -730,6 +754,9 @@ impl Files {
     /// own. `fork` returns what the kernel returned: in the child 0.
     pub fn around_fork(&self, fork: impl FnOnce() -> isize) -> isize {
         let runtime = self.array.runtime();
+        if dax::parked::lacks_numbers() {
+            self.free_descriptors();
+        }
         let Held { open, idle } = &mut *self.held.lock();
         for opened in open.values() {
             runtime.promise_file(opened.inode.entry);
@@ -825,6 +852,11 @@ impl Files {
         self.array.end_use_if_last();
         self.array.runtime().detach();
     }
+}
+
+/// Whether files may be parked: a filter of system calls may end the process for those that it takes.
+fn may_park() -> bool {
+    !array::runtime::is_filtered()
 }
 
 impl Inode {

@@ -23,7 +23,7 @@ impl Inode {
     pub(crate) fn is_full(&self, slot: Slot) -> bool {
         let Some(backing) = self.backing.get(slot).and_then(Option::as_ref) else { return false };
         backing.domain() == PersistenceDomain::Volatile
-            && fstatfs(backing.fd()).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_bsize as u64) < FREE_BYTES_MIN)
+            && backing.fd().and_then(fstatfs).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_bsize as u64) < FREE_BYTES_MIN)
     }
 
     /// Reads from members in use by system calls. What is on a member that is out is computed from
@@ -46,7 +46,8 @@ impl Inode {
                 continue;
             };
             let backing = self.backing[slot].as_ref().ok_or(IoFault::Member(slot))?;
-            let args = [backing.fd().as_raw_fd() as usize, to as usize, length as usize, from as usize, 0, 0];
+            let fd = backing.fd().map_err(IoFault::Os)?;
+            let args = [fd.as_raw_fd() as usize, to as usize, length as usize, from as usize, 0, 0];
             // SAFETY: the kernel checks the program's memory, which is the program's to be written.
             match sys::raw::check(unsafe { sys::raw::syscall(PREAD64, args) }) {
                 Ok(count @ 1..) => at += count as u64,

@@ -7,6 +7,7 @@
 
 use crate::Inode;
 use core::ops::Range;
+use sys::AsFd as _;
 use sys::rustix::fs::{SeekFrom, seek};
 use sys::{BorrowedFd, OsError};
 
@@ -67,7 +68,8 @@ impl Inode {
     fn first_data(&self, from: u64) -> Result<Option<u64>, OsError> {
         let mut first = None;
         for (_, backing) in self.in_use() {
-            if let Some(found) = seek_member(backing.fd(), SeekFrom::Data(from))? {
+            let fd = backing.fd()?;
+            if let Some(found) = seek_member(fd.as_fd(), SeekFrom::Data(from))? {
                 first = Some(first.map_or(found, |first: u64| first.min(found)));
             }
         }
@@ -77,9 +79,10 @@ impl Inode {
     /// Where the data end that a member has between `from` and `to`; None if none has any.
     fn end_of_data(&self, from: u64, to: u64) -> Result<Option<u64>, OsError> {
         for (_, backing) in self.in_use() {
-            let found = seek_member(backing.fd(), SeekFrom::Data(from))?;
+            let fd = backing.fd()?;
+            let found = seek_member(fd.as_fd(), SeekFrom::Data(from))?;
             if let Some(start) = found.filter(|&start| start < to) {
-                return Ok(Some(seek_member(backing.fd(), SeekFrom::Hole(start))?.unwrap_or(to).max(from + 1)));
+                return Ok(Some(seek_member(fd.as_fd(), SeekFrom::Hole(start))?.unwrap_or(to).max(from + 1)));
             }
         }
         Ok(None)
@@ -96,8 +99,9 @@ impl Inode {
         while let Some(start) = self.first_data(at)?.filter(|&start| start < range.end) {
             let (mut end, mut on_all) = (range.end, true);
             for (_, backing) in self.in_use() {
-                let change = match seek_member(backing.fd(), SeekFrom::Data(start))? {
-                    Some(data) if data == start => seek_member(backing.fd(), SeekFrom::Hole(start))?,
+                let fd = backing.fd()?;
+                let change = match seek_member(fd.as_fd(), SeekFrom::Data(start))? {
+                    Some(data) if data == start => seek_member(fd.as_fd(), SeekFrom::Hole(start))?,
                     later => {
                         on_all = false;
                         later

@@ -26,8 +26,8 @@ use crate::inode::{Inode, key};
 use alloc::sync::Arc;
 use array::runtime::IDLE_COUNT;
 use core::sync::atomic::Ordering;
+use dax::Backing;
 use format::Attribute;
-use sys::AsRawFd;
 
 /// What a process keeps open.
 #[derive(Clone, Copy)]
@@ -192,10 +192,10 @@ impl Inode {
     /// Whether it may be kept: it was so said, nothing is left to be done, and its descriptors are
     /// out of the program's way.
     fn may_stay(&self) -> bool {
-        let (shared, base) = (self.shared(), sys::high_fd::base());
+        let shared = self.shared();
         let words = [&shared.unlinked, &shared.tail_unfinished, &shared.resync_waits];
         let whole = words.iter().all(|word| word.load(Ordering::Acquire) == 0) && !shared.is_mapped();
-        let out_of_the_way = || self.backing.iter().flatten().all(|backing| backing.fd().as_raw_fd() as u32 >= base);
+        let out_of_the_way = || self.backing.iter().flatten().all(Backing::is_out_of_the_way);
         let keeps = !self.files.keeps_nothing().load(Ordering::SeqCst);
         keeps && self.may_stay.load(Ordering::Relaxed) && self.writable && whole && self.is_current() && out_of_the_way()
     }

@@ -7,7 +7,7 @@ use array::Striper;
 use array::{FileEntry, SharedFile};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use dax::{Backing, PersistenceDomain};
+use dax::{Backing, Held, PersistenceDomain};
 use format::{Attribute, InodeRecord};
 use layout::Geometry;
 use medium::Medium;
@@ -38,8 +38,9 @@ pub struct Inode {
     /// Whether the backing files were told that the file may have holes.
     minds_holes: AtomicBool,
     pub(crate) copy_view: CopyView,
-    /// Whether this process has asked for locks of its own (fcntl(2) F_SETLK) on the file.
-    pub(crate) has_process_locks: AtomicBool,
+    /// The members, as a [`MemberSet`], on whose backing files this process may have locks of its own
+    /// (fcntl(2) F_SETLK).
+    pub(crate) process_locks_on: AtomicU32,
     /// The pending time of the last write (see [`pending`]) when the kernel last heard of a read by
     /// this process; a number that is none before that.
     pub(crate) access_heard: AtomicU64,
@@ -98,9 +99,10 @@ impl Modification {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: time.unwrap_or(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }),
         };
-        if futimens(backing.fd(), &times).is_ok()
+        let Ok(fd) = backing.fd() else { return };
+        if futimens(&fd, &times).is_ok()
             && time.is_none()
-            && let Ok(stat) = fstat(backing.fd())
+            && let Ok(stat) = fstat(&fd)
         {
             self.0.set(Some(Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 }));
         }
@@ -156,7 +158,7 @@ impl Inode {
             allocation_epoch: AtomicU32::new(0),
             minds_holes: AtomicBool::new(false),
             copy_view: CopyView::new(),
-            has_process_locks: AtomicBool::new(false),
+            process_locks_on: AtomicU32::new(0),
             access_heard: AtomicU64::new(u64::MAX),
         }
     }
@@ -179,9 +181,23 @@ impl Inode {
         Attribute { inode: self.number, generation: self.generation }
     }
 
-    /// The descriptors of the backing files of the members in use.
-    pub fn backing_fds(&self) -> impl Iterator<Item = (Slot, BorrowedFd<'_>)> {
-        self.in_use().map(|(slot, backing)| (slot, backing.fd()))
+    /// The backing file on a member, if that is in use for this file.
+    #[must_use]
+    pub fn backing_on(&self, slot: Slot) -> Option<&Backing> {
+        self.in_use().find(|&(found, _)| found == slot).map(|(_, backing)| backing)
+    }
+
+    /// A descriptor that knows what happens to the file: that of the backing file on the first member
+    /// in use, or else `fd`, one of a program's.
+    ///
+    /// # Errors
+    /// Those of [`Backing::fd`].
+    pub fn current<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Held<'a>, OsError> {
+        match self.in_use().next() {
+            // The program's lies on that backing file, too, if no member has come or gone.
+            Some((_, backing)) if !backing.is_parked() || !self.out().is_empty() || self.has_locks_apart() => backing.fd(),
+            _ => Ok(Held::borrowed(fd)),
+        }
     }
 
     /// The logical size in bytes.
@@ -245,7 +261,7 @@ impl Inode {
     }
 
     /// The backing files of the members in use, the one that programs' descriptors lie on first.
-    pub(crate) fn in_use(&self) -> impl Iterator<Item = (Slot, &Backing)> {
+    pub fn in_use(&self) -> impl Iterator<Item = (Slot, &Backing)> {
         let members = MemberSet::first(self.backing.len()).minus(self.out());
         self.files.array().in_order(members).filter_map(|slot| self.backing[slot].as_ref().map(|backing| (slot, backing)))
     }
@@ -266,7 +282,7 @@ impl Inode {
     /// Space taken on all members, in units of 512 bytes (stat(2)).
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        self.in_use().filter_map(|(_, backing)| sys::rustix::fs::fstat(backing.fd()).ok()).map(|stat| stat.st_blocks as u64).sum()
+        self.in_use().filter_map(|(_, backing)| backing.fd().and_then(fstat).ok()).map(|stat| stat.st_blocks as u64).sum()
     }
 
     /// Notes that the file was written now; the members' mtime follows at the latest when the last
@@ -326,7 +342,7 @@ impl Inode {
         let size = self.geometry.member_bytes(self.size());
         for (slot, backing) in self.in_use() {
             let kept = backing.domain() != PersistenceDomain::Volatile;
-            let commit = || if kept { retry_on_intr(|| fsync(backing.fd())) } else { Ok(()) };
+            let commit = || if kept { backing.fd().and_then(|fd| retry_on_intr(|| fsync(&fd))) } else { Ok(()) };
             self.files.array().after_call(slot, backing.persist(0, size).and_then(|()| commit()))?;
         }
         self.files.array().before_change()?;

@@ -16,15 +16,17 @@
 
 use crate::files::Files;
 use crate::inode::Inode;
-use crate::local_lock::LocalLock;
 use alloc::vec::Vec;
 use array::proc_file;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
+use dax::Held;
 use format::Attribute;
+use sync::LocalLock;
 use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, makedev, open, statat};
 use sys::rustix::io::{FdFlags, fcntl_setfd};
-use sys::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, ofd_lock};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, ofd_lock};
+use units::MemberSet;
 
 /// Locks of programs end before this offset. What lies behind it is ours, so that descriptors can
 /// be known by what they have locked.
@@ -90,7 +92,7 @@ impl Files {
     pub fn keep_locks(&self, anchors: &[BorrowedFd<'_>]) -> Vec<RawFd> {
         let mut kept = Vec::new();
         self.for_each_open(|inode| {
-            if inode.has_process_locks.load(Ordering::Acquire) {
+            if !inode.process_locks().is_empty() {
                 inode.keep_locks(anchors, &mut kept);
             }
         });
@@ -100,7 +102,8 @@ impl Files {
     /// Takes back what [`Files::keep_locks`] has done.
     pub fn end_keeping(&self, kept: &[RawFd]) {
         self.for_each_open(|inode| {
-            for fd in inode.all_backing_fds().filter(|fd| kept.contains(&fd.as_raw_fd())) {
+            // What is kept stays open, so it is not parked.
+            for fd in inode.resident_fds().filter(|fd| kept.contains(&fd.as_raw_fd())) {
                 let _ = fcntl_setfd(fd, FdFlags::CLOEXEC);
             }
         });
@@ -141,22 +144,56 @@ pub fn has_locked(fd: impl AsFd, offset: i64) -> bool {
 }
 
 impl Inode {
-    /// Notes that this process has asked for a lock of its own.
+    /// Notes that this process is about to ask for a lock of its own. From then on no descriptor of a
+    /// backing file is closed before the file is.
+    ///
+    /// # Errors
+    /// `MFILE` and what else keeps a parked file from getting a descriptor.
     #[inline]
-    pub fn note_process_lock(&self) {
-        if !self.has_process_locks.load(Ordering::Relaxed) {
-            self.has_process_locks.store(true, Ordering::Release);
+    pub fn note_process_lock(&self) -> Result<(), OsError> {
+        // The program's descriptors lie on the first member's backing file, unless members have gone
+        // or come.
+        let is_simple = self.out().is_empty() && !self.has_locks_apart();
+        let members = MemberSet::first(self.backing.len());
+        let lying_on =
+            if is_simple { self.in_use().next().map_or(members, |(slot, _)| MemberSet::EMPTY.with(slot)) } else { members };
+        if lying_on.minus(self.process_locks()).is_empty() { Ok(()) } else { self.stay_for_locks(lying_on) }
+    }
+
+    #[cold]
+    fn stay_for_locks(&self, members: MemberSet) -> Result<(), OsError> {
+        // Nothing is parked meanwhile.
+        let held = self.files.held().lock();
+        match self.stay_on(members) {
+            Err(OsError::MFILE) if held.park() => self.stay_on(members),
+            result => result,
         }
     }
 
-    /// The descriptors of its backing files, also of members that are lost: locks outlive those.
-    fn all_backing_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.backing.iter().flatten().map(dax::Backing::fd)
+    /// The members on whose backing files this process may have locks of its own.
+    pub(crate) fn process_locks(&self) -> MemberSet {
+        MemberSet::from_bits(self.process_locks_on.load(Ordering::Acquire))
+    }
+
+    /// Sees to it that no descriptor of the backing files on these members is closed before the file
+    /// is. The lock of open files is held.
+    pub(crate) fn stay_on(&self, members: MemberSet) -> Result<(), OsError> {
+        let all = self.backing.iter().enumerate().filter(|(slot, _)| members.contains(*slot));
+        all.filter_map(|(_, backing)| backing.as_ref()).try_for_each(dax::Backing::stay)?;
+        self.process_locks_on.fetch_or(members.bits(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The descriptors of its backing files that have some, also of members that are lost: locks
+    /// outlive those.
+    fn resident_fds(&self) -> impl Iterator<Item = Held<'_>> {
+        self.backing.iter().flatten().filter(|backing| !backing.is_parked()).filter_map(|backing| backing.fd().ok())
     }
 
     fn keep_locks(&self, anchors: &[BorrowedFd<'_>], kept: &mut Vec<RawFd>) {
         let inherited: Vec<_> = anchors.iter().map(|&anchor| self.own_anchor(anchor)).filter(Option::is_some).collect();
-        for fd in self.all_backing_fds() {
+        for held in self.resident_fds() {
+            let fd = held.as_fd();
             let holds = || has_locked(fd, KEPT_OFFSET) || ofd_lock::hold(fd, KEPT_OFFSET, 1).is_ok();
             if inherited.contains(&self.own_anchor(fd)) && holds() && fcntl_setfd(fd, FdFlags::empty()).is_ok() {
                 kept.push(fd.as_raw_fd());

@@ -701,7 +701,7 @@ impl Inode {
     /// The next data where stores of mappings land, at or after `at`.
     fn next_mapped_data(&self, at: u64) -> Result<Option<u64>, OsError> {
         let found = match self.copy()? {
-            Some(copy) => sys::rustix::fs::seek(copy.fd(), sys::rustix::fs::SeekFrom::Data(at)),
+            Some(copy) => sys::rustix::fs::seek(copy.fd()?, sys::rustix::fs::SeekFrom::Data(at)),
             None if self.has_holes() => self.seek_extent(at, true),
             // A range or a size that is damaged may be any.
             None => {

@@ -138,7 +138,7 @@ impl Files {
         let name = file.name();
         let link = |slot: Slot, path: &[u8]| {
             let root = self.array().members()[slot].root().ok_or(OsError::NODEV)?;
-            let own = file.backing_fds().find(|&(own, _)| own == slot).ok_or(OsError::IO)?.1;
+            let own = file.backing_on(slot).ok_or(OsError::IO)?.fd()?;
             let from = alloc::format!("/proc/thread-self/fd/{}", own.as_raw_fd());
             linkat(CWD, from.as_str(), root, path, AtFlags::SYMLINK_FOLLOW)
         };

@@ -83,10 +83,10 @@ impl Inode {
             }
             // By itself the kernel takes them away only if this process must not keep them.
             let _ = truncate_to_own_length(backing);
-            if let Ok(stat) = fstat(whole.fd()) {
-                let _ = fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777));
+            if let Ok(stat) = whole.fd().and_then(fstat) {
+                let _ = backing.fd().and_then(|fd| fchmod(fd, Mode::from_raw_mode(stat.st_mode & 0o7777)));
             }
-            let _ = fremovexattr(backing.fd(), CAPABILITIES);
+            let _ = backing.fd().and_then(|fd| fremovexattr(fd, CAPABILITIES));
         }
     }
 
@@ -113,14 +113,14 @@ impl Files {
 fn gives(backing: &Backing) -> bool {
     // What cannot be asked is no reason to refuse a write: the member's next call tells what is
     // wrong with it.
-    fstat(backing.fd()).is_ok_and(|stat| stat.st_mode & SET_ID != 0)
-        || fgetxattr(backing.fd(), CAPABILITIES, &mut [0u8; 0][..]).is_ok()
+    backing.fd().and_then(fstat).is_ok_and(|stat| stat.st_mode & SET_ID != 0)
+        || backing.fd().and_then(|fd| fgetxattr(fd, CAPABILITIES, &mut [0u8; 0][..])).is_ok()
 }
 
 /// All stripe locks are held: who gets space within the size holds one, and may make the backing
 /// file longer meanwhile.
 fn truncate_to_own_length(backing: &Backing) -> Result<(), OsError> {
-    match ftruncate(backing.fd(), backing.bytes()?) {
+    match ftruncate(backing.fd()?, backing.bytes()?) {
         // Nothing is wrong with the member: its file system lets nobody truncate this file.
         Err(OsError::PERM | OsError::TXTBSY) => Ok(()),
         result => result,

@@ -15,6 +15,7 @@ use core::ops::Range;
 use dax::Backing;
 use format::{INODE_COUNT_MAX, INODE_RECORD_BYTES, inode_record_offset};
 use medium::Medium;
+use sys::AsFd as _;
 use sys::OsError;
 use sys::rustix::fs::SeekFrom;
 use units::Slot;
@@ -61,8 +62,9 @@ impl InodeTable {
         // A record that reaches beyond the data counts as none. Nobody uses the position of these
         // descriptors, which lseek(2) moves.
         let first_in = |offset: u64| (offset - inode_record_offset(1)) / INODE_RECORD_BYTES as u64 + 1;
-        let (start, end) = match seek_member(table.fd(), SeekFrom::Data(from)) {
-            Ok(Some(start)) => (start, seek_member(table.fd(), SeekFrom::Hole(start))?.unwrap_or(start)),
+        let fd = table.fd()?;
+        let (start, end) = match seek_member(fd.as_fd(), SeekFrom::Data(from)) {
+            Ok(Some(start)) => (start, seek_member(fd.as_fd(), SeekFrom::Hole(start))?.unwrap_or(start)),
             Ok(None) => return Ok(None),
             // A file system that cannot tell holes counts as full of data.
             Err(OsError::INVAL | OsError::OPNOTSUPP) => (from, table.bytes()?),

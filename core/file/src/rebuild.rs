@@ -306,13 +306,13 @@ fn copy_body(array: &Array, from: Slot, to: Slot, kind: TableKind, name: &core::
     let mut buffer = alloc::vec![0u8; COPY_BYTES];
     let mut offset = TABLE_HEADER_BYTES as u64;
     loop {
-        let count = pread(source.fd(), &mut buffer[..], offset)?;
+        let count = pread(source.fd()?, &mut buffer[..], offset)?;
         if count == 0 {
             return target.persist(0, target.bytes()?);
         }
         let mut done = 0;
         while done < count {
-            done += pwrite(target.fd(), &buffer[done..count], offset + done as u64)?;
+            done += pwrite(target.fd()?, &buffer[done..count], offset + done as u64)?;
         }
         offset += count as u64;
     }

@@ -327,7 +327,7 @@ impl Inode {
         let whole = || self.in_use().filter(|(slot, _)| !lost.contains(*slot)).map(|(_, backing)| backing);
         let backing = whole().find(is_exact).or_else(|| whole().next())?;
         let modified_ns = self.shared().modified_ns.load(Ordering::Acquire);
-        fstat(backing.fd()).ok().map(|stat| Times { times: times_of(&stat), modified_ns })
+        backing.fd().and_then(fstat).ok().map(|stat| Times { times: times_of(&stat), modified_ns })
     }
 
     /// Gives all backing files these times: what was mended is as old as the file. Only the file's
@@ -339,7 +339,7 @@ impl Inode {
             return;
         }
         for (_, backing) in self.in_use() {
-            let _ = futimens(backing.fd(), &times);
+            let _ = backing.fd().and_then(|fd| futimens(fd, &times));
         }
     }
 

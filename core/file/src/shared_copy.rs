@@ -101,8 +101,8 @@ impl Inode {
     /// stripe locks are held.
     fn make_copy(&self, size: u64) -> Result<(), OsError> {
         let file = self.files.make_shared_copy(self.shared())?;
-        let (_, anchor) = self.backing_fds().next().ok_or(OsError::IO)?;
-        crate::copy_access::give(file.as_fd(), anchor)?;
+        let (_, whole) = self.in_use().next().ok_or(OsError::IO)?;
+        crate::copy_access::give(file.as_fd(), whole.fd()?.as_fd())?;
         let copy = Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, PersistenceDomain::Volatile);
         copy.set_len(size)?;
         let mut buffer = alloc::vec![0u8; FILL_BYTES];
@@ -142,8 +142,10 @@ impl Inode {
 
     /// Gives the copy of this file the file's rights, after the rights of the file were changed.
     pub fn change_copy_access(&self) {
-        if let Some((_, anchor)) = self.backing_fds().next() {
-            self.files.change_copy_access(self.attribute(), anchor);
+        if let Some((_, whole)) = self.in_use().next()
+            && let Ok(fd) = whole.fd()
+        {
+            self.files.change_copy_access(self.attribute(), fd.as_fd());
         }
     }
 
@@ -156,7 +158,7 @@ impl Inode {
         let from = self.geometry.member_offset(place.stripe) + if chunked { 0 } else { place.within };
         // A member that cannot answer counts as having data. The seek moves the descriptor's
         // offset, which nobody uses.
-        let data = |(_, member): (_, &Backing)| match seek(member.fd(), SeekFrom::Data(from)) {
+        let data = |(_, member): (_, &Backing)| match member.fd().and_then(|fd| seek(fd, SeekFrom::Data(from))) {
             Ok(found) => Some(found),
             Err(OsError::NXIO) => None,
             Err(_) => Some(from),
@@ -229,7 +231,7 @@ impl Inode {
         let mut at = offset;
         while at < end {
             let step = (end - at).min(PAGE_BYTES as u64 - at % PAGE_BYTES as u64) as usize;
-            let count = pread(copy.fd(), &mut shown[..step], at)?;
+            let count = pread(copy.fd()?, &mut shown[..step], at)?;
             // SAFETY: the buffer is ours and that long.
             while let Err(fault) = unsafe { self.striper(self.out()).read(at, stored.as_mut_ptr(), count) } {
                 self.after_fault(fault)?;

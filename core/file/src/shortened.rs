@@ -57,7 +57,7 @@ impl Inode {
     pub(crate) fn leave_out_if_cut(&self, slot: Slot) -> Result<bool, OsError> {
         let Some(backing) = self.backing.get(slot).and_then(Option::as_ref) else { return Ok(false) };
         // A member that fails does not say how long its files are.
-        let Ok(stat) = fstat(backing.fd()) else { return Ok(false) };
+        let Ok(stat) = backing.fd().and_then(fstat) else { return Ok(false) };
         let (array, size) = (self.files.array(), self.size());
         let expected_bytes = self.geometry.member_bytes(size).max(self.shared().allocated_end());
         if array.trusts(stat.st_uid) || stat.st_size as u64 >= expected_bytes {
@@ -67,7 +67,7 @@ impl Inode {
             return Err(OsError::IO);
         }
         self.leave_out_noted(MemberSet::EMPTY, || {
-            let is_short = fstat(backing.fd()).is_ok_and(|stat| (stat.st_size as u64) < expected_bytes);
+            let is_short = backing.fd().and_then(fstat).is_ok_and(|stat| (stat.st_size as u64) < expected_bytes);
             // If not, another process has just made the backing file anew.
             if is_short { MemberSet::EMPTY.with(slot) } else { MemberSet::EMPTY }
         })?;
@@ -244,8 +244,8 @@ impl Inode {
     #[cold]
     pub(crate) fn tell_short(&self, short: MemberSet) {
         for (slot, backing) in self.in_use().filter(|(slot, _)| short.contains(*slot)) {
-            let link = alloc::format!("/proc/self/fd/{}", backing.fd().as_raw_fd());
-            let path = readlink(link, Vec::new()).map(CString::into_bytes);
+            let path = backing.fd().and_then(|fd| readlink(alloc::format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()));
+            let path = path.map(CString::into_bytes);
             self.files.array().tell_short(slot, &path.unwrap_or_default());
         }
     }

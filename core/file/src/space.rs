@@ -330,7 +330,7 @@ impl Inode {
         let present = is_present.then(|| Modification::new(None));
         let is_left_long = Cell::new(false);
         let cut = |backing: &Backing, stat: Option<&Stat>| {
-            let stat = stat.map_or_else(|| fstat(backing.fd()), |&stat| Ok(stat))?;
+            let stat = stat.map_or_else(|| backing.fd().and_then(fstat), |&stat| Ok(stat))?;
             // Who opens the file next gives the space back.
             let would_lose = would_lose_set_id(backing, &stat);
             is_left_long.set(is_left_long.get() || would_lose);
@@ -381,7 +381,7 @@ impl Inode {
         let mut failed = false;
         for (slot, backing) in self.in_use().filter(|(slot, _)| members.contains(*slot)) {
             let present = self.shared().allocated_end();
-            let mut stat = if present != 0 || look == Look::Always { fstat(backing.fd()).ok() } else { None };
+            let mut stat = if present != 0 || look == Look::Always { backing.fd().and_then(fstat).ok() } else { None };
             if stat.is_some_and(|stat| (stat.st_size as u64) < present) {
                 if !self.leave_out_if_cut(slot)? {
                     self.files.array().fail_member(slot)?;
@@ -418,7 +418,7 @@ enum Look {
 /// Tells whether the kernel would take set-user-id or set-group-id from a backing file if this
 /// process cut it, and the process may not give them back.
 fn would_lose_set_id(backing: &Backing, stat: &Stat) -> bool {
-    stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
+    stat.st_mode & SET_ID != 0 && backing.fd().and_then(|fd| fchmod(fd, Mode::from_raw_mode(stat.st_mode & 0o7777))).is_err()
 }
 
 /// Tells whether a file was modified in this moment.
@@ -430,7 +430,7 @@ fn is_of_this_moment(stat: &Stat) -> bool {
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed
 /// nothing.
 pub(crate) fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
-    cut_looked_at(backing, &fstat(backing.fd())?, bytes, present)
+    cut_looked_at(backing, &backing.fd().and_then(fstat)?, bytes, present)
 }
 
 /// Does what [`cut_unnoticed`] does to a backing file that was just looked at.
@@ -443,7 +443,7 @@ fn cut_looked_at(backing: &Backing, stat: &Stat, bytes: u64, present: Option<&Mo
     backing.set_len(bytes)?;
     if stat.st_mode & SET_ID != 0 {
         // The kernel takes these bits from a file that somebody without rights cuts.
-        let _ = fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777));
+        let _ = backing.fd().and_then(|fd| fchmod(fd, Mode::from_raw_mode(stat.st_mode & 0o7777)));
     }
     // For who is not its owner the file was modified when it was closed.
     let before = Modification::new(Some(Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 }));

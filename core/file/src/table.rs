@@ -452,7 +452,7 @@ pub(crate) fn why_unmapped(table: &Backing) -> OsError {
     // SAFETY: one byte of our own.
     match unsafe { table.get(0, &raw mut byte, 1) } {
         Err(error) if has_failed(error) => OsError::IO,
-        _ if array::is_read_only(table.fd()) => OsError::IO,
+        _ if table.fd().is_ok_and(|fd| array::is_read_only(fd.as_fd())) => OsError::IO,
         _ => OsError::NOMEM,
     }
 }

@@ -163,7 +163,7 @@ impl Inode {
             // looked at. Members that cannot answer count as having data.
             let start = block * block_bytes;
             let held = self.data_from(start).unwrap_or(Some(start));
-            let shown = copy.as_ref().and_then(|copy| seek(copy.fd(), SeekFrom::Data(start)).ok());
+            let shown = copy.as_ref().and_then(|copy| copy.fd().and_then(|fd| seek(fd, SeekFrom::Data(start))).ok());
             match held.into_iter().chain(shown).min() {
                 None => break,
                 Some(data) if data >= size => break,

@@ -286,7 +286,8 @@ impl Namespace {
         self.changing(|| {
             let Node::File(file) = node else {
                 // The descriptor of a directory may lie on a lost member.
-                let fd = crate::stat::current(fd, node);
+                let held = crate::stat::current(fd, node)?;
+                let fd = held.as_fd();
                 match self.logical_path_of(fd)? {
                     Some(path) if self.leads_to(&path, fd) => {
                         let slot = self.slot_in_use_of(fd).map_or_else(|| self.array().first_in_use(), Ok)?;
@@ -310,18 +311,18 @@ impl Namespace {
     }
 
     fn change_file(&self, fd: BorrowedFd<'_>, file: &file::FileRef, change: &Change<'_>) -> Result<()> {
-        // The descriptor itself may lie on a lost member.
-        let fd = file.backing_fds().next().map_or(fd, |(_, own)| own);
+        let held = file.current(fd)?;
+        let fd = held.as_fd();
         let stat = fstat(fd)?;
         let own = crate::descriptor::link(fd.as_raw_fd());
         let previous = Previous::of(change, &stat, |name| get(&own, name))?;
-        let backing = |on: &On| file.backing_fds().find(|&(slot, _)| slot == on.slot).map(|(_, fd)| fd);
+        let backing = |on: &On| file.backing_on(on.slot).map(|backing| backing.fd()).transpose();
         let undo = |on: &On| {
-            let previous = previous.as_ref().zip(backing(on));
-            previous.map_or(Ok(()), |(previous, fd)| previous.as_change(change).on_descriptor(on, fd))
+            let previous = previous.as_ref().zip(backing(on)?);
+            previous.map_or(Ok(()), |(previous, fd)| previous.as_change(change).on_descriptor(on, fd.as_fd()))
         };
-        let act = |on: &On| match backing(on) {
-            Some(fd) => change.on_descriptor(on, fd),
+        let act = |on: &On| match backing(on)? {
+            Some(fd) => change.on_descriptor(on, fd.as_fd()),
             // What joined while the file was open has it by its name.
             None if file.without().contains(on.slot) => match self.apart(on, fd, file)? {
                 Some(there) => change.by_link(on, there.as_fd()),

@@ -307,11 +307,15 @@ impl Namespace {
             }
             let make = |on: &On, at: &Located<'_>| {
                 let apart;
-                let own = match file.backing_fds().find(|&(slot, _)| slot == on.slot) {
-                    Some((_, own)) => own,
+                let held;
+                let own = match file.backing_on(on.slot) {
+                    Some(backing) => {
+                        held = backing.fd()?;
+                        held.as_fd()
+                    }
                     None if file.without().contains(on.slot) => {
-                        let own = file.backing_fds().next().map_or(fd, |(_, own)| own);
-                        apart = self.apart(on, own, file)?.ok_or(OsError::IO)?;
+                        held = file.current(fd)?;
+                        apart = self.apart(on, held.as_fd(), file)?.ok_or(OsError::IO)?;
                         apart.as_fd()
                     }
                     None => return Err(OsError::IO),

@@ -82,7 +82,7 @@ impl Namespace {
                 // before it made the file, so the file is taken away again.
                 let attribute = file.attribute();
                 drop(file);
-                self.files.discard_idle();
+                self.files.free_descriptors();
                 let remove = |on: &On| on.remove(&target, AtFlags::empty());
                 // Where a member does not let the file be taken away, the removal is left
                 // unfinished, and the other members do not get the file back.
@@ -204,9 +204,11 @@ impl Namespace {
                 let name = if flags.contains(OFlags::EXCL) { Name::Never } else { Name::None };
                 self.files.unlinked(file.attribute(), name, || false);
                 let flags = flags.difference(OFlags::TMPFILE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOFOLLOW);
-                let own = file.backing_fds().next().ok_or(OsError::IO)?.1.as_raw_fd();
-                let reopen = || sys::rustix::fs::open(crate::descriptor::link(own), flags, Mode::empty());
-                let anchor = open_as_owner(&file, reopen)?;
+                let anchor = {
+                    let own = file.in_use().next().ok_or(OsError::IO)?.1.fd()?;
+                    let reopen = || sys::rustix::fs::open(crate::descriptor::link(own.as_raw_fd()), flags, Mode::empty());
+                    open_as_owner(&file, reopen)?
+                };
                 let stat = fstat(&anchor)?;
                 file.note_anchor([stat.st_dev, stat.st_ino]);
                 Ok(Opened { anchor, node: Node::File(file), path, is_made: false })
@@ -331,8 +333,8 @@ pub(crate) fn is_dots(path: &[u8]) -> bool {
 /// Opens an anchor on a file just made. The call that makes a file may open it in a way that the
 /// file's mode forbids.
 fn open_as_owner(file: &FileRef, open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
-    let (_, fd) = file.backing_fds().next().ok_or(OsError::IO)?;
-    with_owner_access(fd, open)
+    let (_, backing) = file.in_use().next().ok_or(OsError::IO)?;
+    with_owner_access(backing.fd()?, open)
 }
 
 /// Runs `act`. If the mode of the file `fd` forbids it, `act` runs once more while the owner may

@@ -110,7 +110,7 @@ impl Namespace {
             let result = match act(&on) {
                 // What is kept for later must not be in the way of what is wanted now. Where a
                 // directory cannot be opened nothing has been changed.
-                Err(OsError::MFILE) if self.files.discard_idle() => act(&on),
+                Err(OsError::MFILE) if self.files.free_descriptors() => act(&on),
                 Err(OsError::ACCESS) if !on.first && self.open_closed_on(slot, names) => act(&On { afresh: true, ..on }),
                 result => result,
             };

@@ -130,14 +130,14 @@ impl Namespace {
     pub(crate) fn set_position(&self, log: &NameLog<Backing>, slot: Slot, sequence: u64) {
         if let Some(file) = log.file(slot).filter(|_| self.is_durable(slot)) {
             // Without it more is done again than would be needed, or names are compared as a whole.
-            let _ = fsetxattr(file.fd(), ATTRIBUTE_NAME, &sequence.to_le_bytes(), XattrFlags::empty());
+            let _ = file.fd().and_then(|fd| fsetxattr(fd, ATTRIBUTE_NAME, &sequence.to_le_bytes(), XattrFlags::empty()));
         }
     }
 
     /// The sequence of the last change a member is known to have made; None if it does not tell.
     pub(crate) fn position(&self, log: &NameLog<Backing>, slot: Slot) -> Option<u64> {
         let mut bytes = [0; 8];
-        match fgetxattr(log.file(slot)?.fd(), ATTRIBUTE_NAME, &mut bytes) {
+        match log.file(slot)?.fd().and_then(|fd| fgetxattr(fd, ATTRIBUTE_NAME, &mut bytes)) {
             Ok(8) => Some(u64::from_le_bytes(bytes)),
             Err(OsError::NODATA) => Some(0),
             _ => None,

@@ -66,8 +66,12 @@ impl Namespace {
     pub fn open<'p>(&self, path: impl Into<ProgramPath<'p>>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         let path = path.into();
         match self.open_once(path, flags, mode) {
-            // No descriptor is free: the kept files are closed, and it is tried once more.
-            Err(OsError::MFILE) if self.files.discard_idle() => self.open_once(path, flags, mode),
+            // No descriptor is free: some are made free, and it is tried once more. (To undo what was
+            // half done may have made some free already.)
+            Err(OsError::MFILE) => {
+                self.files.free_descriptors();
+                self.open_once(path, flags, mode)
+            }
             result => result,
         }
     }
@@ -432,7 +436,7 @@ impl Namespace {
         match self.files.open(attribute, for_writing, backing) {
             Ok(file) => {
                 if had_locks.get() {
-                    file.note_process_lock();
+                    file.note_process_lock().map_err(Trouble::Os)?;
                 }
                 Ok(file)
             }
@@ -504,8 +508,9 @@ impl Namespace {
         let mut fds: BackingFds = Vec::new();
         fds.resize_with(self.array().members().len(), || None);
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        for (slot, backing) in file.backing_fds() {
-            let link = crate::descriptor::link(backing.as_raw_fd());
+        for (slot, backing) in file.in_use() {
+            let held = backing.fd()?;
+            let link = crate::descriptor::link(held.as_raw_fd());
             match openat(CWD, link.as_slice(), flags, Mode::empty()) {
                 Ok(fd) => fds[slot] = Some(fd),
                 Err(error) if self.array().has_member_failed(slot, error) => self.array().spare(slot, error)?,

@@ -28,7 +28,7 @@ impl Namespace {
         } else if flags.contains(OFlags::CREATE | OFlags::EXCL) {
             return Err(OsError::EXIST);
         }
-        let stat = fstat(crate::stat::current(fd, node))?;
+        let stat = fstat(crate::stat::current(fd, node)?)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Directory && !flags.contains(OFlags::PATH) {
             if flags.contains(OFlags::TMPFILE)
@@ -44,7 +44,8 @@ impl Namespace {
         if flags.contains(OFlags::DIRECTORY) && kind != FileType::Directory {
             return Err(OsError::NOTDIR);
         }
-        let link = self.link_of(fd, node);
+        let held = crate::stat::current(fd, node)?;
+        let link = crate::descriptor::link(held.as_raw_fd());
         let writes = flags & OFlags::RWMODE != OFlags::RDONLY;
         let cuts = flags.contains(OFlags::TRUNC) && kind == FileType::RegularFile;
         if cuts && !writes {
@@ -79,7 +80,7 @@ impl Namespace {
     /// truncate(2). Nothing of it is opened and closed, which would take the program's locks on it
     /// away (fcntl(2)).
     pub fn truncate_open(&self, fd: BorrowedFd<'_>, node: &Node, bytes: u64) -> Result<()> {
-        let stat = fstat(crate::stat::current(fd, node))?;
+        let stat = fstat(crate::stat::current(fd, node)?)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(OsError::ISDIR),
@@ -87,44 +88,55 @@ impl Namespace {
         }
         self.access_open(fd, node, Access::WRITE_OK, AtFlags::EACCESS)?;
         let file = self.file_open_as(fd, node, true)?;
-        let lowest = file.backing_fds().next().map(|(_, backing)| backing);
+        let lowest = file.in_use().next().map(|(_, backing)| backing);
         if let Some(backing) = lowest {
-            crate::text::refuse_busy(backing, stat.st_mode)?;
+            crate::text::refuse_busy(backing.fd()?, stat.st_mode)?;
         }
         file.truncate(bytes)?;
         // Members' files need not change with the size. The program has no descriptor by which
         // those who watch could be told.
         if let Some(backing) = lowest.filter(|_| file.may_be_watched()) {
-            file.tell_modified(backing);
+            file.tell_modified(backing.fd()?.as_fd());
         }
         Ok(())
     }
 
     /// access(2), faccessat2(2). `flags` may hold AT_EACCESS.
     pub fn access_open(&self, fd: BorrowedFd<'_>, node: &Node, access: Access, flags: AtFlags) -> Result<()> {
-        accessat(CWD, self.link_of(fd, node).as_slice(), access, flags & AtFlags::EACCESS)
+        self.with_link(fd, node, |link| accessat(CWD, link, access, flags & AtFlags::EACCESS))
     }
 
     /// getxattr(2). With an empty buffer the length of the value.
     pub fn getxattr_open(&self, fd: BorrowedFd<'_>, node: &Node, name: &[u8], buffer: &mut [u8]) -> Result<usize> {
-        let link = self.link_of(fd, node);
-        match buffer {
+        self.with_link(fd, node, |link| match buffer {
             _ if name == ATTRIBUTE_NAME.to_bytes() => Err(OsError::NODATA),
-            [] => getxattr_query(link.as_slice(), name),
-            buffer => getxattr(link.as_slice(), name, buffer),
-        }
+            [] => getxattr_query(link, name),
+            buffer => getxattr(link, name, buffer),
+        })
     }
 
     /// listxattr(2). With an empty buffer the length of the list.
     pub fn listxattr_open(&self, fd: BorrowedFd<'_>, node: &Node, buffer: &mut [u8]) -> Result<usize> {
-        let link = self.link_of(fd, node);
-        crate::xattr::listed(buffer, |list| listxattr(link.as_slice(), list))
+        self.with_link(fd, node, |link| crate::xattr::listed(buffer, |list| listxattr(link, list)))
     }
 
-    /// The path under /proc that leads to what is open, on a member in use.
-    #[must_use]
-    pub fn link_of(&self, fd: BorrowedFd<'_>, node: &Node) -> Vec<u8> {
-        crate::descriptor::link(crate::stat::current(fd, node).as_raw_fd())
+    /// The path under /proc that leads to what is open, on a member in use if that has a descriptor
+    /// which stays.
+    ///
+    /// # Errors
+    /// What keeps a parked file from getting a descriptor.
+    pub fn link_of(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<Vec<u8>> {
+        let held = crate::stat::current(fd, node)?;
+        Ok(crate::descriptor::link(if held.is_fetched() { fd.as_raw_fd() } else { held.as_raw_fd() }))
+    }
+
+    /// Runs `act` with the path under /proc that leads to what is open, on a member in use.
+    ///
+    /// # Errors
+    /// Those of `act`, and what keeps a parked file from getting a descriptor.
+    pub fn with_link<T>(&self, fd: BorrowedFd<'_>, node: &Node, act: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        let held = crate::stat::current(fd, node)?;
+        act(&crate::descriptor::link(held.as_raw_fd()))
     }
 
     /// The logical path of what is open, if that still leads to it.

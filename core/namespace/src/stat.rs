@@ -12,6 +12,7 @@ use crate::remembered::Epochs;
 use crate::resolve::Found;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
+use dax::Held;
 use file::{Name, Told};
 use format::Attribute;
 use sys::rustix::fs::{
@@ -142,7 +143,8 @@ impl Namespace {
     /// What the kernel says of a descriptor, and what the array knows of the file; None if it is
     /// none of the array's. To ask the array may fail.
     pub(crate) fn ask(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<(Stat, Result<Option<Known>>)> {
-        let (epochs, fd) = (self.epochs(), current(fd, node));
+        let (epochs, held) = (self.epochs(), current(fd, node)?);
+        let fd = held.as_fd();
         let stat = fstat(fd)?;
         if let Node::File(file) = node {
             let ns = |seconds: i64, rest: u64| (seconds.max(0) as u64).saturating_mul(NS_PER_SECOND).saturating_add(rest);
@@ -213,7 +215,8 @@ impl Namespace {
         flags: AtFlags,
         mask: StatxFlags,
     ) -> Result<(Statx, Result<Option<Known>>)> {
-        let (epochs, fd) = (self.epochs(), current(fd, node));
+        let (epochs, held) = (self.epochs(), current(fd, node)?);
+        let fd = held.as_fd();
         let stat = statx(fd, c"", flags | AtFlags::EMPTY_PATH, mask | IDENTITY)?;
         if let Node::File(file) = node {
             let ns = |seconds: i64, rest: u32| (seconds.max(0) as u64).saturating_mul(NS_PER_SECOND).saturating_add(rest.into());
@@ -336,10 +339,10 @@ impl Namespace {
 
 /// The descriptor that knows a file or directory: an anchor on a member that went out of use does
 /// not see what happens to the others.
-pub(crate) fn current<'a>(fd: BorrowedFd<'a>, node: &'a Node) -> BorrowedFd<'a> {
+pub(crate) fn current<'a>(fd: BorrowedFd<'a>, node: &'a Node) -> Result<Held<'a>> {
     match node {
-        Node::File(file) => file.backing_fds().next().map_or(fd, |(_, fd)| fd),
-        _ => node.twin().map_or(fd, |twin| twin.present(fd)),
+        Node::File(file) => file.current(fd),
+        _ => Ok(Held::borrowed(node.twin().map_or(fd, |twin| twin.present(fd)))),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::everywhere::is_dead;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use format::ATTRIBUTE_NAME;
+use sys::AsFd as _;
 use sys::rustix::fs::{fgetxattr, fgetxattr_query, flistxattr, getxattr, getxattr_query, listxattr};
 use sys::{AsRawFd, BorrowedFd, OsError, Result};
 
@@ -55,7 +56,7 @@ impl Namespace {
     /// Asks about what is open. If the member that answers has failed, the next one is asked.
     fn asking_open<T>(&self, fd: BorrowedFd<'_>, node: &Node, mut ask: impl FnMut(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         loop {
-            match ask(crate::stat::current(fd, node)) {
+            match crate::stat::current(fd, node).and_then(|held| ask(held.as_fd())) {
                 Err(error) if is_dead(error) && self.let_failing_go(error) => {}
                 result => return result,
             }

@@ -197,7 +197,7 @@ fn who_opens_backing_files_before_a_member_joins_and_enters_afterwards_opens_the
         Ok((fds, Access::ReadWrite))
     };
     let file = names.files().open(attribute, true, backing).unwrap();
-    assert_eq!((tries.get(), file.backing_fds().count()), (2, 3));
+    assert_eq!((tries.get(), file.in_use().count()), (2, 3));
     assert_eq!(file.verify(), Ok(0));
     drop(file);
     ["/data/one", "/data/three", "/data/since"].iter().for_each(|path| drop(open(names, path)));
@@ -213,7 +213,7 @@ fn what_is_kept_ready_is_opened_anew() {
     drop(open(names, "/data/two"));
     join(&array, 0).unwrap();
     let opened = open(names, "/data/two");
-    assert_eq!(file_of(&opened).backing_fds().count(), 2);
+    assert_eq!(file_of(&opened).in_use().count(), 2);
     assert!(read(&opened) == bytes(2, 70_000) && file_of(&opened).verify() == Ok(0));
 }
 

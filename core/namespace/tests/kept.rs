@@ -62,7 +62,7 @@ fn a_file_opened_again_has_the_same_backing_files() {
     assert_eq!(descriptors(&array, "/data/f").len(), 3);
     let backing = |flags| {
         let opened = inside(names.open(b"/data/f", flags, 0));
-        file_of(&opened).backing_fds().map(|(_, fd)| fd.as_raw_fd()).collect::<Vec<_>>()
+        file_of(&opened).in_use().map(|(_, backing)| backing.fd().unwrap().as_raw_fd()).collect::<Vec<_>>()
     };
     let before = backing(RDONLY);
     assert_eq!((backing(OFlags::RDWR), backing(OFlags::WRONLY)), (before.clone(), before));
@@ -180,7 +180,7 @@ fn a_change_of_members_or_directories_ends_it() {
     inside(other.symlink(b"f", b"/data/link"));
     let numbers = |names: Namespace| {
         let opened = inside(names.open(b"/data/f", RDONLY, 0));
-        file_of(&opened).backing_fds().map(|(slot, _)| slot).collect::<MemberSet>()
+        file_of(&opened).in_use().map(|(slot, _)| slot).collect::<MemberSet>()
     };
     assert_eq!(numbers(names), MemberSet::first(3));
     other.files().array().fail_member(1).unwrap();

@@ -87,8 +87,8 @@ impl Session {
         answer.is_settled = true;
         // The anchor's member may fail at any time.
         let entry = self.over_losses(|| {
-            let link = self.names.link_of(opened.anchor.as_fd(), &opened.node);
-            self.entry(openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+            let open = |link: &[u8]| openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+            self.entry(self.names.with_link(opened.anchor.as_fd(), &opened.node, open)?)
         })?;
         answer.put(&CreateOut { entry, open: self.handle(entry.node, opened) })
     }

@@ -288,8 +288,8 @@ fn open_for_locks(handle: &Handle) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     crate::caller::as_root(|| match (opened_again(handle.anchor.as_fd(), flags), &handle.node) {
         (Err(error), Kind::File(file)) if Namespace::may_be_failure(error) => {
-            let (_, backing) = file.backing_fds().next().ok_or(error)?;
-            let fd = opened_again(backing, flags)?;
+            let (_, backing) = file.in_use().next().ok_or(error)?;
+            let fd = opened_again(backing.fd()?.as_fd(), flags)?;
             let stat = sys::rustix::fs::fstat(&fd)?;
             file.note_anchor([stat.st_dev, stat.st_ino]);
             Ok(fd)

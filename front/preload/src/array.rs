@@ -595,8 +595,7 @@ pub(crate) fn held_lock() -> &'static RawLock {
 /// A descriptor this program was given, and perhaps one of ours: if it is an anchor, it is served
 /// again. Its offset is shared with whoever gave it.
 pub(crate) fn adopt(descriptor: sys::RawFd) {
-    let is_high = (descriptor as u32) >= sys::high_fd::base();
-    if is_high && (sys::high_fd::is_raised(descriptor) || keeps_own_text(descriptor) || keeps_own_locks(descriptor)) {
+    if adopt_own(descriptor) {
         return;
     }
     if let Some((node, flags)) = Node::from_anchor(descriptor) {
@@ -604,6 +603,13 @@ pub(crate) fn adopt(descriptor: sys::RawFd) {
     } else {
         crate::calls::events::adopt(descriptor);
     }
+}
+
+/// Whether a descriptor is one of the library's, in this program or the one that was executed before
+/// it. Such a one of the former program's is used again.
+pub(crate) fn adopt_own(descriptor: sys::RawFd) -> bool {
+    let is_high = (descriptor as u32) >= sys::high_fd::base();
+    is_high && (sys::high_fd::is_raised(descriptor) || keeps_own_text(descriptor) || keeps_own_locks(descriptor))
 }
 
 /// Whether a descriptor is there to keep the file from being written to that this process executes;

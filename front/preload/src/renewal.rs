@@ -34,6 +34,7 @@ pub(crate) fn forget() {
     array::abandon_held();
     directory::abandon();
     aio::abandon();
+    file::parked::abandon();
     OPEN.begin_anew();
     sys::thread::block().lane.store(0, Ordering::Relaxed);
 }

@@ -114,9 +114,11 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     calls::aio::serve_by(dispatch::serve);
     crate::stored::take_name(auxiliary);
     crate::array::start(environment);
-    // High numbers come first: among them are those that others are found by.
+    // The former program's library has left descriptors by which files are found, and without which
+    // the process' locks on them go. High numbers of the program's own may lie above them.
     let mut inherited = Vec::new();
     inherit::descriptors(|descriptor| inherited.push(descriptor));
+    inherited.retain(|&descriptor| !crate::array::adopt_own(descriptor));
     inherited.into_iter().rev().for_each(crate::array::adopt);
     crate::array::forget_former_programs();
     crate::calls::directory::start();

@@ -51,7 +51,7 @@ impl Backing {
     /// Says that the file may have holes. On tmpfs they are read by calls from now on; elsewhere
     /// loads take no space.
     pub fn mind_holes(&self) {
-        let is_tmpfs = || fstatfs(self.fd()).is_ok_and(|stat| stat.f_type == crate::domain::TMPFS);
+        let is_tmpfs = || self.fd().and_then(fstatfs).is_ok_and(|stat| stat.f_type == crate::domain::TMPFS);
         if self.domain != PersistenceDomain::Volatile || self.holes.are_minded() || !is_tmpfs() {
             return;
         }
@@ -86,8 +86,9 @@ impl Backing {
             return;
         }
         let mut looked_at = PAGES_PER_CALL;
-        if seek(self.fd(), SeekFrom::Data(start)) == Ok(start)
-            && let Ok(end) = seek(self.fd(), SeekFrom::Hole(start))
+        if let Ok(fd) = self.fd()
+            && seek(&fd, SeekFrom::Data(start)) == Ok(start)
+            && let Ok(end) = seek(&fd, SeekFrom::Hole(start))
         {
             looked_at += (end.saturating_sub(start) / PAGE_BYTES as u64) as i64;
             // The rest of the last granule may become a hole when the file grows.

@@ -17,10 +17,13 @@
 extern crate alloc;
 
 mod allocated;
+mod descriptor;
 mod domain;
 mod holes;
+pub mod parked;
 mod windows;
 
+pub use descriptor::Held;
 pub use domain::detect;
 pub use persist::PersistenceDomain;
 #[cfg(feature = "small-windows")]
@@ -29,12 +32,13 @@ pub use windows::set_window_bytes;
 use allocated::{GRANULE_BYTES, GRANULE_SHIFT};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use descriptor::Descriptor;
 use holes::Holes;
 use medium::{Medium, Span};
 use sys::rustix::fs::{AtFlags, FallocateFlags, StatxAttributes, StatxFlags, fallocate, fdatasync, fstat, ftruncate, statx};
 use sys::rustix::io::{pread, pwrite, retry_on_intr};
 use sys::rustix::mm::{Advice, MsyncFlags, madvise, msync};
-use sys::{BorrowedFd, IntoRawFd, OsError, OwnedFd, RawFd};
+use sys::{OsError, OwnedFd};
 use units::PAGE_BYTES;
 use windows::{Mapping, Windows};
 
@@ -49,7 +53,7 @@ pub enum Access {
 
 /// One backing file on one member. See [`Medium`] for what it does.
 pub struct Backing {
-    fd: RawFd,
+    descriptor: Descriptor,
     mapping: Mapping,
     domain: PersistenceDomain,
     holes: Holes,
@@ -61,28 +65,66 @@ impl Backing {
     /// call.
     #[must_use]
     pub fn new(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
-        Self::mapped_by(fd, access, domain, windows::WINDOW_SHIFT)
+        Self::mapped_by(Descriptor::lasting(fd), access, domain, windows::WINDOW_SHIFT)
     }
 
     /// As [`Self::new`], of a file of which a few MiB are used: each of its windows takes 32 MiB of
     /// the process' address space.
     #[must_use]
     pub fn small(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
-        Self::mapped_by(fd, access, domain, windows::SMALL_WINDOW_SHIFT)
+        Self::mapped_by(Descriptor::lasting(fd), access, domain, windows::SMALL_WINDOW_SHIFT)
     }
 
-    fn mapped_by(fd: OwnedFd, access: Access, domain: PersistenceDomain, window_shift: u32) -> Self {
+    /// As [`Self::new`], of one of the many files that a program has open: see [`parked`]. A
+    /// descriptor that is out of the program's way already stays open. `may` tells whether this
+    /// process may make system calls that it has not made before; it is asked once.
+    ///
+    /// # Errors
+    /// What moving the descriptor out of the program's way gives.
+    pub fn of_file(fd: OwnedFd, access: Access, domain: PersistenceDomain, may: fn() -> bool) -> Result<Self, OsError> {
+        Ok(Self::mapped_by(Descriptor::of_file(fd, may)?, access, domain, windows::WINDOW_SHIFT))
+    }
+
+    fn mapped_by(descriptor: Descriptor, access: Access, domain: PersistenceDomain, window_shift: u32) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
         let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
-        Self { fd: fd.into_raw_fd(), mapping, domain, holes: Holes::new(), windows: Windows::new(window_shift) }
+        Self { descriptor, mapping, domain, holes: Holes::new(), windows: Windows::new(window_shift) }
     }
 
-    /// The descriptor.
+    /// The descriptor, for as long as what is returned lives.
+    ///
+    /// # Errors
+    /// Those of fetching the descriptor of a parked file (`MFILE`, and what a sandbox answers).
     #[inline]
+    pub fn fd(&self) -> Result<Held<'_>, OsError> {
+        self.descriptor.hold()
+    }
+
+    /// Sees to it that the file has a descriptor of its own until it is closed, and that none of it
+    /// is closed before: closing one takes the process' record locks on the file away.
+    ///
+    /// # Errors
+    /// Those of [`Self::fd`].
+    pub fn stay(&self) -> Result<(), OsError> {
+        self.descriptor.stay()
+    }
+
+    /// Gives the number of the file's descriptor back, if it may be parked. Returns whether it has
+    /// been. The process has no record locks on the file, and nobody asks for one meanwhile.
+    pub fn park(&self) -> bool {
+        self.descriptor.park()
+    }
+
+    /// Whether the file has no descriptor at the moment: [`Self::fd`] takes system calls.
     #[must_use]
-    pub const fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open until this is dropped.
-        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    pub fn is_parked(&self) -> bool {
+        self.descriptor.is_parked()
+    }
+
+    /// Whether the descriptor, if there is one, is out of the program's way.
+    #[must_use]
+    pub fn is_out_of_the_way(&self) -> bool {
+        self.descriptor.is_out_of_the_way()
     }
 
     /// The persistence domain given at creation.
@@ -93,14 +135,14 @@ impl Backing {
 
     /// The length of the backing file in bytes, asked of the kernel.
     pub fn bytes(&self) -> Result<u64, OsError> {
-        fstat(self.fd()).map(|stat| stat.st_size as u64)
+        fstat(self.fd()?).map(|stat| stat.st_size as u64)
     }
 
     /// Whether mappings of the file show the memory of a device, without a page cache (statx(2),
     /// STATX_ATTR_DAX, Linux 5.8).
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        let asked = statx(self.fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
+        let asked = self.fd().and_then(|fd| statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE));
         self.mapping.synchronous || asked.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::DAX))
     }
 
@@ -110,7 +152,7 @@ impl Backing {
     /// of it may have been used again. (Behind a page cache lanes are not believed, and every file
     /// is compared after a crash.)
     pub fn persist_layout(&self) -> Result<(), OsError> {
-        if self.mapping.synchronous { retry_on_intr(|| fdatasync(self.fd())) } else { Ok(()) }
+        if self.mapping.synchronous { self.sync_by_call() } else { Ok(()) }
     }
 
     /// Forgets what is known to be allocated: another process may have punched or cut the file. An
@@ -120,6 +162,21 @@ impl Backing {
         for granules in self.windows.iter().flat_map(windows::Window::known) {
             granules.remove(0, (self.windows.bytes() / GRANULE_BYTES) as usize);
         }
+    }
+
+    fn grow(&self, start: u64, end: u64) -> Result<(), OsError> {
+        let fd = self.fd()?;
+        retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), start, end - start))
+    }
+
+    fn set_length(&self, bytes: u64) -> Result<(), OsError> {
+        let fd = self.fd()?;
+        retry_on_intr(|| ftruncate(&fd, bytes))
+    }
+
+    fn sync_by_call(&self) -> Result<(), OsError> {
+        let fd = self.fd()?;
+        retry_on_intr(|| fdatasync(&fd))
     }
 
     /// The granules that `start..end` touches, as runs within one window each; ends where nothing
@@ -173,7 +230,7 @@ impl Backing {
     }
 
     fn get_just(&self, start: u64, end: u64) -> Result<(), OsError> {
-        match retry_on_intr(|| fallocate(self.fd(), FallocateFlags::empty(), start, end - start)) {
+        match self.grow(start, end) {
             Ok(()) => {
                 // Of a granule at either end it is not known what the rest of it is.
                 let (first, last) = (start.next_multiple_of(GRANULE_BYTES), end & !(GRANULE_BYTES - 1));
@@ -191,15 +248,14 @@ impl Backing {
         if rounded_end > sys::file_limit::bytes() {
             return self.get_just(start, end);
         }
-        let grow = |start, end| retry_on_intr(|| fallocate(self.fd(), FallocateFlags::empty(), start, end - start));
-        match grow(rounded_start, rounded_end) {
+        match self.grow(rounded_start, rounded_end) {
             Ok(()) => {
                 let runs = self.runs(rounded_start, rounded_end);
                 runs.for_each(|(window, first, end)| window.granules_or_new().insert(first, end));
                 Ok(())
             }
             Err(OsError::NOSPC | OsError::DQUOT | OsError::FBIG) if (rounded_start, rounded_end) != (start, end) => {
-                grow(start, end)
+                self.grow(start, end)
             }
             Err(OsError::OPNOTSUPP | OsError::NOSYS) => self.allocate_by_touching(start, end),
             Err(error) => Err(error),
@@ -212,7 +268,7 @@ impl Backing {
     /// unpromised and `put` reports what is missing.
     fn allocate_by_touching(&self, start: u64, end: u64) -> Result<(), OsError> {
         if self.bytes()? < end {
-            retry_on_intr(|| ftruncate(self.fd(), end))?;
+            self.set_length(end)?;
         }
         let mut at = start & !(PAGE_BYTES as u64 - 1);
         while at < end {
@@ -254,7 +310,7 @@ impl Backing {
     fn span_of_window(&self, offset: u64) -> Option<Span> {
         let bytes = self.windows.bytes();
         let within = offset & (bytes - 1);
-        let base = self.windows.at(offset)?.base(offset - within, bytes, self.fd(), &self.mapping)?;
+        let base = self.windows.at(offset)?.base(offset - within, bytes, self)?;
         // SAFETY: `within` is less than the window's bytes.
         let start = unsafe { NonNull::new_unchecked(base.as_ptr().add(within as usize)) };
         Some(Span { start, bytes: (bytes - within) as usize })
@@ -289,11 +345,12 @@ impl Medium for Backing {
     }
 
     unsafe fn get(&self, mut offset: u64, mut dst: *mut u8, mut bytes: usize) -> Result<(), OsError> {
+        let fd = self.fd()?;
         while bytes > 0 {
             // SAFETY: `dst` is valid for `bytes` writes, or the caller is inside a guard; a bad
             // pointer is EFAULT.
             let buffer = unsafe { core::slice::from_raw_parts_mut(dst.cast::<core::mem::MaybeUninit<u8>>(), bytes) };
-            let done = retry_on_intr(|| pread(self.fd(), &mut *buffer, offset).map(|(filled, _)| filled.len()))?;
+            let done = retry_on_intr(|| pread(&fd, &mut *buffer, offset).map(|(filled, _)| filled.len()))?;
             if done == 0 {
                 self.require_reach(offset, bytes as u64)?;
                 // SAFETY: as above.
@@ -306,11 +363,12 @@ impl Medium for Backing {
     }
 
     unsafe fn put(&self, mut offset: u64, mut src: *const u8, mut bytes: usize) -> Result<(), OsError> {
+        let fd = self.fd()?;
         while bytes > 0 {
             // SAFETY: `src` is valid for `bytes` reads, or the caller is inside a guard; a bad
             // pointer is EFAULT.
             let buffer = unsafe { core::slice::from_raw_parts(src, bytes) };
-            let done = retry_on_intr(|| pwrite(self.fd(), buffer, offset))?;
+            let done = retry_on_intr(|| pwrite(&fd, buffer, offset))?;
             if done == 0 {
                 return Err(OsError::IO);
             }
@@ -331,7 +389,7 @@ impl Medium for Backing {
 
     fn set_len(&self, bytes: u64) -> Result<(), OsError> {
         self.forget_allocations();
-        retry_on_intr(|| ftruncate(self.fd(), bytes))
+        self.set_length(bytes)
     }
 
     fn punch(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
@@ -343,28 +401,21 @@ impl Medium for Backing {
             window.known().for_each(|granules| granules.remove(first, end));
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        retry_on_intr(|| fallocate(self.fd(), flags, offset, bytes))
+        let fd = self.fd()?;
+        retry_on_intr(|| fallocate(&fd, flags, offset, bytes))
     }
 
     fn persist(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         // Everywhere: what was stored non-temporally is in memory before the kernel looks at it.
         persist::fence();
         if self.needs_sync_call() {
-            return self.sync_mapped(offset, bytes).unwrap_or_else(|| retry_on_intr(|| fdatasync(self.fd())));
+            return self.sync_mapped(offset, bytes).unwrap_or_else(|| self.sync_by_call());
         }
         Ok(())
     }
 
     fn owns(&self, address: usize) -> bool {
         self.windows.own(address)
-    }
-}
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        sys::high_fd::forget(self.fd);
-        // SAFETY: owned, and nobody can use it any more. (OwnedFd might call libc's close.)
-        unsafe { sys::rustix::io::close(self.fd) };
     }
 }
 

@@ -82,7 +82,7 @@ fn space_is_given_once_and_remembered_until_forgotten() {
 fn of_a_file_with_holes_only_what_is_known_to_have_data_is_mapped() {
     const GRANULE: u64 = 64 << 10;
     let backing = backing("/dev/shm");
-    let blocks = || fstat(backing.fd()).unwrap().st_blocks;
+    let blocks = || fstat(backing.fd().unwrap()).unwrap().st_blocks;
     backing.set_len(100 * GRANULE).unwrap();
     // SAFETY: the buffer is as long; so below.
     unsafe { backing.put(3 * GRANULE, [7; 5 * GRANULE as usize].as_ptr(), 5 * GRANULE as usize) }.unwrap();
@@ -108,7 +108,7 @@ fn of_a_file_with_holes_only_what_is_known_to_have_data_is_mapped() {
     backing.forget_allocations();
     assert!(backing.span(50 * GRANULE).is_none());
     // Somebody cuts the file: what is not there is not taken for zeros, no more than by a load.
-    ftruncate(backing.fd(), 20 * GRANULE + 1).unwrap();
+    ftruncate(backing.fd().unwrap(), 20 * GRANULE + 1).unwrap();
     // SAFETY: as above.
     unsafe {
         assert_eq!(backing.get(20 * GRANULE, read.as_mut_ptr(), PAGE_BYTES), Ok(()));
@@ -136,7 +136,7 @@ fn touching_gives_space_and_keeps_bytes() {
     store(&backing, 5000, 3);
     backing.allocate_by_touching(4000, 20_000).unwrap();
     assert_eq!(backing.bytes().unwrap(), 20_000);
-    let stat = fstat(backing.fd()).unwrap();
+    let stat = fstat(backing.fd().unwrap()).unwrap();
     assert!(stat.st_blocks * 512 >= 16_000, "{} blocks", stat.st_blocks);
     let mut read = [0u8; 1];
     // SAFETY: one byte.

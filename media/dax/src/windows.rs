@@ -11,12 +11,13 @@
 //! compare-and-exchange; whoever loses the race unmaps its own attempt. No window is unmapped
 //! before the table is dropped, so an address in a window is valid for that long.
 
+use crate::Backing;
 use crate::allocated::Granules;
 use alloc::boxed::Box;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use sys::BorrowedFd;
 use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use sys::{AsFd, BorrowedFd};
 
 /// The logarithm of a window's bytes: 1 GiB. No window is larger.
 pub(crate) const WINDOW_SHIFT: u32 = 30;
@@ -99,17 +100,19 @@ impl Window {
     /// The address at which the window is mapped; the first use maps it. The window begins at
     /// `offset` in the file and has `bytes`. None if it cannot be mapped.
     #[inline]
-    pub(crate) fn base(&self, offset: u64, bytes: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
+    pub(crate) fn base(&self, offset: u64, bytes: u64, file: &Backing) -> Option<NonNull<u8>> {
         let base = self.base.load(Ordering::Acquire);
-        if base > CANNOT { NonNull::new(base) } else { self.map(base, offset, bytes, fd, mapping) }
+        if base > CANNOT { NonNull::new(base) } else { self.map(base, offset, bytes, file) }
     }
 
     #[cold]
-    fn map(&self, seen: *mut u8, offset: u64, bytes: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
+    fn map(&self, seen: *mut u8, offset: u64, bytes: u64, file: &Backing) -> Option<NonNull<u8>> {
         if seen == CANNOT {
             return None;
         }
-        let new = map_window(fd, offset, bytes, mapping).map_or(CANNOT, NonNull::as_ptr);
+        // Without a descriptor nothing is said of the file: another time there is one.
+        let fd = file.fd().ok()?;
+        let new = map_window(fd.as_fd(), offset, bytes, &file.mapping).map_or(CANNOT, NonNull::as_ptr);
         match self.base.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => NonNull::new(new).filter(|base| base.as_ptr() != CANNOT),
             Err(other) => {

@@ -192,7 +192,10 @@ fn lock(call: &mut Call, held: &Held, file: &FileRef) -> Verdict {
     // Only a handler that runs from here on ends a wait.
     word(HANDLED).store(0, Ordering::Relaxed);
     if request.lock.is_some_and(|lock| lock.kind == LockKind::Process) {
-        file.note_process_lock();
+        // What the kernel says where it has no room for a lock.
+        if file.note_process_lock().is_err() {
+            return Verdict::error(OsError::NOLCK);
+        }
     }
     if file.has_locks_apart() {
         return answer(call, attempt(call, held, file));

@@ -174,7 +174,7 @@ fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usi
     let copied = file.is_copied();
     let composed = file.for_each_piece(copied, wish.offset, bytes as u64, |piece| {
         // Not opened anew: closing that would take the program's locks on the file away (fcntl(2)).
-        let source = piece.backing.fd();
+        let source = piece.backing.fd()?;
         let flags = kept | (MAP_PRIVATE | MAP_FIXED) as usize;
         let length = piece.bytes as usize;
         kernel_map(at, length, wish.protection, flags, source.as_raw_fd() as usize, piece.member_offset)

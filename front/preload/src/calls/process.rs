@@ -179,7 +179,9 @@ fn sharing_neither(call: &Call, child: Child) -> Verdict {
         return Verdict::Pass;
     }
     let alone = stack::is_alone();
-    let result = OPEN.around_fork(|| mappings::around_fork(|| array::around_fork(|| process::with_locks(|| call.kernel()))));
+    let result = OPEN.around_fork(|| {
+        mappings::around_fork(|| array::around_fork(|| process::with_locks(|| file::parked::around_fork(|| call.kernel()))))
+    });
     if result == 0 {
         be_child(alone);
     } else {

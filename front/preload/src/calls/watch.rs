@@ -45,7 +45,7 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
     // The path is a magic link: the call is made on the path of what its descriptor is open on.
     if follow && let Some(link) = at.link(call) {
         begin(call);
-        let leads = || array::namespace().map(|namespace| namespace.link_of(link.descriptor(), link.node()));
+        let leads = || array::namespace().and_then(|namespace| namespace.link_of(link.descriptor(), link.node()));
         return leads().map_or_else(Verdict::error, |path| on_path::elsewhere(call, &[(at, path)]));
     }
     if call.number == __NR_fanotify_mark as usize && call.args[4] == 0 {

@@ -560,7 +560,8 @@ pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result
     let mut at = start;
     let mut is_lost = false;
     let shown = mapping.file.for_each_piece(mapping.copied, mapping.offset_at(start), bytes as u64, |piece| {
-        let fd = piece.backing.fd().as_raw_fd() as usize;
+        let held = piece.backing.fd()?;
+        let fd = held.as_raw_fd() as usize;
         let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
         let flags = mapping.flags | (kind | MAP_FIXED) as usize;
         kernel_map(at, piece.bytes as usize, mapping.unwatched_protection(), flags, fd, piece.member_offset)

@@ -1,13 +1,13 @@
 //! A lock between the threads of one process.
 
+use crate::{Liveness, OwnedLock, OwnerId};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use sync::{Liveness, OwnedLock, OwnerId};
 
 /// A value behind a lock that sleeps in the kernel when it must wait.
 ///
-/// A process that forks holds all its local locks meanwhile (`Files::around_fork`), so that a child
-/// finds them free and their values whole.
+/// Who forks a process holds its local locks meanwhile, so that a child finds them free and their
+/// values whole.
 pub struct LocalLock<T> {
     lock: OwnedLock,
     value: UnsafeCell<T>,
@@ -37,6 +37,12 @@ impl<T> LocalLock<T> {
 }
 
 impl<T> LocalLock<T> {
+    /// Makes the lock free, whatever it says: the caller is the only thread of a copy of the process,
+    /// and whoever held the lock is a thread of the original's.
+    pub fn begin_anew(&self) {
+        self.lock.unlock();
+    }
+
     /// The value, if the lock is free.
     pub fn try_lock(&self) -> Option<LocalGuard<'_, T>> {
         self.lock.try_lock(OwnerId::MIN).then(|| LocalGuard(self))

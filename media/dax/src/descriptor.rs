@@ -1,0 +1,384 @@
+//! The descriptor of a backing file: one that stays open as long as the file, or one that is fetched
+//! for each use because the file is parked ([`crate::parked`]).
+//!
+//! Invariants:
+//! - A number is closed only when nobody holds it ([`Held`]).
+//! - A file that must stay ([`Descriptor::stay`]) has a descriptor, and none of it is closed before
+//!   the file is.
+
+use crate::parked::{self, Place};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use sys::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OsError, OwnedFd, RawFd, high_fd};
+
+/// Of the numbers that are ours (half of what RLIMIT_NOFILE allows) such a part is for backing files
+/// of files that programs have open.
+const SHARE: usize = 4;
+
+/// How long a thread that waits for holders sleeps between two looks.
+const HOLDER_WAIT_NS: u64 = 20_000;
+
+/// How many such descriptors this process has.
+static RESIDENT: AtomicUsize = AtomicUsize::new(0);
+
+/// In a copy of the process that begins anew.
+pub(crate) fn forget_resident() {
+    RESIDENT.store(0, Ordering::Relaxed);
+}
+
+pub(crate) struct Descriptor {
+    /// The number; -1 while the file is parked.
+    fd: AtomicI32,
+    /// The [`Place`] of a parked file by number, else 0.
+    place: AtomicU32,
+    /// How many [`Held`] there are.
+    holders: AtomicU32,
+    /// None if the file is never parked. Otherwise tells whether this process may make system calls
+    /// that it has not made before; and the descriptor is one of those that are counted.
+    may_park: Option<fn() -> bool>,
+}
+
+/// A descriptor, held. If it was fetched, it is closed when this is dropped.
+pub struct Held<'a> {
+    fd: BorrowedFd<'a>,
+    /// Whose it is; None if somebody else sees to it that it stays open.
+    descriptor: Option<&'a Descriptor>,
+    is_fetched: bool,
+}
+
+impl<'a> Held<'a> {
+    /// A descriptor that stays open anyway.
+    #[must_use]
+    pub const fn borrowed(fd: BorrowedFd<'a>) -> Self {
+        Self { fd, descriptor: None, is_fetched: false }
+    }
+
+    /// Whether the descriptor is closed when this is dropped.
+    #[must_use]
+    pub const fn is_fetched(&self) -> bool {
+        self.is_fetched
+    }
+
+    const fn of(descriptor: &'a Descriptor, fd: RawFd, is_fetched: bool) -> Self {
+        // SAFETY: it is open until this is dropped: the descriptor counts its holders.
+        Self { fd: unsafe { BorrowedFd::borrow_raw(fd) }, descriptor: Some(descriptor), is_fetched }
+    }
+}
+
+impl AsFd for Held<'_> {
+    #[inline]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd
+    }
+}
+
+impl AsRawFd for Held<'_> {
+    #[inline]
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_fetched {
+            // SAFETY: fetched for this holder alone.
+            parked::give_back(unsafe { OwnedFd::from_raw_fd(self.fd.as_raw_fd()) });
+        }
+        if let Some(descriptor) = self.descriptor {
+            descriptor.holders.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+impl Descriptor {
+    pub(crate) fn lasting(fd: OwnedFd) -> Self {
+        Self::with(fd.into_raw_fd(), None, None)
+    }
+
+    /// The descriptor of a backing file that a program has open. It is moved out of the program's
+    /// way, or parked if there are many. One that was out of the way before stays.
+    pub(crate) fn of_file(fd: OwnedFd, may: fn() -> bool) -> Result<Self, OsError> {
+        if high_fd::is_raised(fd.as_raw_fd()) {
+            return Ok(Self::lasting(fd));
+        }
+        let is_counted = RESIDENT.fetch_add(1, Ordering::Relaxed) < high_fd::base() as usize / SHARE;
+        if !is_counted && let Some(place) = parked::park(fd.as_fd(), may) {
+            RESIDENT.fetch_sub(1, Ordering::Relaxed);
+            return Ok(Self::with(-1, Some(place), Some(may)));
+        }
+        match high_fd::raise(fd) {
+            Ok(fd) => Ok(Self::with(fd.into_raw_fd(), None, Some(may))),
+            Err(error) => {
+                RESIDENT.fetch_sub(1, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    fn with(fd: RawFd, place: Option<Place>, may_park: Option<fn() -> bool>) -> Self {
+        let place = AtomicU32::new(place.map_or(0, Place::number));
+        Self { fd: AtomicI32::new(fd), place, holders: AtomicU32::new(0), may_park }
+    }
+
+    #[inline]
+    pub(crate) fn hold(&self) -> Result<Held<'_>, OsError> {
+        // Who parks the file stores -1 and then looks for holders; both are told of each other.
+        self.holders.fetch_add(1, Ordering::SeqCst);
+        match self.fd.load(Ordering::SeqCst) {
+            fd @ 0.. => Ok(Held::of(self, fd, false)),
+            _ => self.fetch(parked::fetch),
+        }
+    }
+
+    /// A descriptor for one holder, who is counted already.
+    #[cold]
+    fn fetch(&self, fetch: impl FnOnce(Place) -> Result<OwnedFd, OsError>) -> Result<Held<'_>, OsError> {
+        let fetched = self.place().ok_or(OsError::BADF).and_then(fetch);
+        if fetched.is_err() {
+            self.holders.fetch_sub(1, Ordering::Release);
+        }
+        fetched.map(|fd| Held::of(self, fd.into_raw_fd(), true))
+    }
+
+    fn place(&self) -> Option<Place> {
+        Place::of(self.place.load(Ordering::Acquire))
+    }
+
+    /// Waits until nobody holds a descriptor of the file. Those who hold one are in a system call.
+    fn wait_for_holders(&self) {
+        while self.holders.load(Ordering::SeqCst) != 0 {
+            sys::rest::rest(HOLDER_WAIT_NS);
+        }
+    }
+
+    pub(crate) fn stay(&self) -> Result<(), OsError> {
+        if self.fd.load(Ordering::SeqCst) >= 0 {
+            return Ok(());
+        }
+        self.holders.fetch_add(1, Ordering::SeqCst);
+        let held = match self.fd.load(Ordering::SeqCst) {
+            fd @ 0.. => Held::of(self, fd, false),
+            _ => self.fetch(parked::fetch_to_keep)?,
+        };
+        if held.is_fetched {
+            // The number stays when the holder goes, unless another thread was faster.
+            let own = core::mem::ManuallyDrop::new(held);
+            match self.fd.compare_exchange(-1, own.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => {
+                    RESIDENT.fetch_add(1, Ordering::Relaxed);
+                    self.holders.fetch_sub(1, Ordering::Release);
+                }
+                Err(_) => drop(core::mem::ManuallyDrop::into_inner(own)),
+            }
+        }
+        self.wait_for_holders();
+        // Others who stay may have taken it.
+        if let Some(place) = Place::of(self.place.swap(0, Ordering::AcqRel)) {
+            parked::remove(place);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn park(&self) -> bool {
+        let fd = self.fd.load(Ordering::SeqCst);
+        let Some(may) = self.may_park.filter(|_| fd >= 0) else { return false };
+        // SAFETY: the number is this file's until it is closed below.
+        let Some(place) = parked::park(unsafe { BorrowedFd::borrow_raw(fd) }, may) else { return false };
+        self.place.store(place.number(), Ordering::Release);
+        self.fd.store(-1, Ordering::SeqCst);
+        self.wait_for_holders();
+        RESIDENT.fetch_sub(1, Ordering::Relaxed);
+        high_fd::forget(fd);
+        // SAFETY: nobody holds it, and nobody finds it any more.
+        unsafe { sys::rustix::io::close(fd) };
+        true
+    }
+
+    pub(crate) fn is_parked(&self) -> bool {
+        self.fd.load(Ordering::SeqCst) < 0
+    }
+
+    pub(crate) fn is_out_of_the_way(&self) -> bool {
+        let fd = self.fd.load(Ordering::SeqCst);
+        fd < 0 || fd as u32 >= high_fd::base()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let fd = self.fd.load(Ordering::Relaxed);
+        if fd >= 0 {
+            high_fd::forget(fd);
+            // SAFETY: owned, and nobody can use it any more. (OwnedFd might call libc's close.)
+            unsafe { sys::rustix::io::close(fd) };
+            if self.may_park.is_some() {
+                RESIDENT.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        if let Some(place) = self.place() {
+            parked::remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Access, Backing, PersistenceDomain};
+    use medium::Medium;
+    use std::fs::File;
+    use std::os::fd::AsRawFd as _;
+
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+        fn _exit(status: i32) -> !;
+        fn fcntl(fd: i32, request: i32, ...) -> i32;
+    }
+
+    const SETLK: i32 = 6;
+    const GETLK: i32 = 5;
+    const WRITE_LOCK: i16 = 1;
+    const UNLOCK: i16 = 2;
+
+    /// `struct flock`.
+    #[repr(C)]
+    struct Lock {
+        kind: i16,
+        whence: i16,
+        start: i64,
+        bytes: i64,
+        pid: i32,
+    }
+
+    static WHOLE: Lock = Lock { kind: WRITE_LOCK, whence: 0, start: 0, bytes: 0, pid: 0 };
+
+    /// A file of a program with `bytes` in it, parked; None, said aloud, where io_uring cannot be
+    /// used.
+    fn parked(bytes: &[u8]) -> Option<(Backing, File)> {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        let fd = file.try_clone().unwrap().into();
+        let backing = Backing::of_file(fd, Access::ReadWrite, PersistenceDomain::Volatile, || true).unwrap();
+        put(&backing, bytes);
+        if backing.park() {
+            assert!(backing.is_parked() && backing.is_out_of_the_way());
+            return Some((backing, file));
+        }
+        eprintln!("NOT RUN: no io_uring here, so nothing is parked");
+        assert!(!backing.is_parked());
+        None
+    }
+
+    fn put(backing: &Backing, bytes: &[u8]) {
+        // SAFETY: the bytes are ours.
+        unsafe { backing.put(0, bytes.as_ptr(), bytes.len()) }.unwrap();
+    }
+
+    fn got(backing: &Backing) -> [u8; 4] {
+        let mut bytes = [0; 4];
+        // SAFETY: the bytes are ours.
+        unsafe { backing.get(0, bytes.as_mut_ptr(), 4) }.unwrap();
+        bytes
+    }
+
+    /// The status with which a child of fork ends that runs `act`, 0 if that holds.
+    fn in_child(act: impl FnOnce() -> bool) -> i32 {
+        // SAFETY: the child runs `act`, which uses what is whole in it, and ends.
+        let pid = crate::parked::around_fork(|| unsafe { fork() } as isize) as i32;
+        assert!(pid >= 0, "forked");
+        if pid == 0 {
+            let holds = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).unwrap_or(false);
+            // SAFETY: ends the child.
+            unsafe { _exit(i32::from(!holds)) };
+        }
+        let mut status = -1;
+        // SAFETY: our child, and a word of ours.
+        assert_eq!(unsafe { waitpid(pid, &raw mut status, 0) }, pid);
+        status
+    }
+
+    #[test]
+    fn a_parked_file_does_what_any_does_and_gets_a_descriptor_again() {
+        let Some((backing, file)) = parked(b"abcd") else { return };
+        assert_eq!(got(&backing), *b"abcd");
+        backing.allocate(0, 10_000).unwrap();
+        assert!(backing.span(4096).is_some());
+        backing.punch(0, 4096).unwrap();
+        assert_eq!(got(&backing), [0; 4]);
+        backing.set_len(2).unwrap();
+        assert_eq!((backing.bytes(), file.metadata().unwrap().len()), (Ok(2), 2));
+        assert_ne!(backing.fd().unwrap().as_raw_fd(), file.as_raw_fd());
+        assert!(backing.is_parked());
+        backing.stay().unwrap();
+        let number = backing.fd().unwrap().as_raw_fd();
+        assert!(!backing.is_parked() && backing.fd().unwrap().as_raw_fd() == number);
+        assert!(backing.park());
+        put(&backing, b"efgh");
+        assert_eq!(got(&backing), *b"efgh");
+    }
+
+    #[test]
+    fn record_locks_outlive_the_use_of_a_file_that_stays() {
+        let Some((backing, file)) = parked(b"abcd") else { return };
+        backing.stay().unwrap();
+        // SAFETY: the lock is ours.
+        assert_eq!(unsafe { fcntl(file.as_raw_fd(), SETLK, &raw const WHOLE) }, 0);
+        for _ in 0..10 {
+            assert_eq!(got(&backing), *b"abcd");
+            drop(backing.fd().unwrap());
+        }
+        let is_locked = || {
+            let mut lock = Lock { ..WHOLE };
+            // SAFETY: the lock is ours.
+            unsafe { fcntl(file.as_raw_fd(), GETLK, &raw mut lock) == 0 && lock.kind != UNLOCK }
+        };
+        assert_eq!(in_child(is_locked), 0);
+    }
+
+    #[test]
+    fn a_child_of_fork_has_parked_files_of_its_own() {
+        let Some((one, _)) = parked(b"1111") else { return };
+        let Some((two, _)) = parked(b"2222") else { return };
+        let (mut one, mut three) = (Some(one), None);
+        for round in 0..3 {
+            let (given, taken) = (one.take(), three.take());
+            let child = || {
+                // The parent closes the first file and parks another one meanwhile.
+                let was = given.as_ref().map(got);
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                let fits = given.as_ref().map(got) == was && got(&two) == *b"2222";
+                put(&two, b"2222");
+                fits && two.is_parked() && in_child(|| got(&two) == *b"2222") == 0
+            };
+            // SAFETY: see `in_child`.
+            let pid = crate::parked::around_fork(|| unsafe { fork() } as isize) as i32;
+            if pid == 0 {
+                let holds = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
+                // SAFETY: ends the child.
+                unsafe { _exit(i32::from(!holds)) };
+            }
+            drop((given, taken));
+            three = parked(b"3333").map(|(backing, _)| backing);
+            assert_eq!(three.as_ref().map(got), Some(*b"3333"));
+            let mut status = -1;
+            // SAFETY: our child, and a word of ours.
+            assert_eq!(unsafe { waitpid(pid, &raw mut status, 0) }, pid);
+            assert_eq!(status, 0, "round {round}");
+            one = parked(b"1111").map(|(backing, _)| backing);
+        }
+    }
+
+    #[test]
+    fn threads_use_a_parked_file_at_once_while_it_is_parked_and_kept() {
+        let Some((backing, _)) = parked(b"abcd") else { return };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..2000).for_each(|_| assert_eq!(got(&backing), *b"abcd")));
+            }
+            for _ in 0..200 {
+                backing.stay().unwrap();
+                assert!(backing.park());
+            }
+        });
+    }
+}
