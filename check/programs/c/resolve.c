@@ -271,6 +271,22 @@ static void removed(void)
     MUST(chdir("/") == 0);
 }
 
+/* A path that begins at a file leads nowhere, whatever the flags. (A directory makes whiteouts where the array makes none.) */
+static void from_a_file(void)
+{
+    MUST(chdir(d) == 0);
+    make("base", "no directory");
+    make("named", "a file");
+    int base = open("base", O_RDONLY);
+    MUST(base >= 0);
+    for (unsigned flags = 0; flags < 6; flags++) {
+        SHOW(renameat2(AT_FDCWD, "named", base, "new", flags));
+        SHOW(renameat2(base, "named", AT_FDCWD, "new", flags));
+        SHOW(renameat2(AT_FDCWD, "nothing", base, "new", flags));
+    }
+    MUST(close(base) == 0 && chdir("/") == 0);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -281,5 +297,6 @@ int main(int argc, char **argv)
     standard();
     lengths();
     removed();
+    from_a_file();
     return 0;
 }

@@ -163,6 +163,13 @@ impl Namespace {
             if [from, to].iter().any(|target| is_dots(without_slashes(target.relative()))) {
                 return self.asking_first(|on| renamed(&from.on(on)?, &to.on(on)?, flags & served));
             }
+            // A path may begin at a descriptor that is none of a directory.
+            self.asking_first(|on| {
+                for target in [from, to] {
+                    statat(target.on(on)?.directory(), c".", AtFlags::empty())?;
+                }
+                Ok(())
+            })?;
             return Err(match (source, replaced) {
                 (None, _) => OsError::NOENT,
                 (_, Some(_)) if flags.contains(RenameFlags::NOREPLACE) => OsError::EXIST,
