@@ -53,6 +53,11 @@ pub(crate) struct Backings {
 }
 
 impl Backings {
+    /// The table's files on the members that have one.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Backing> {
+        self.members.iter().flatten()
+    }
+
     pub(crate) fn open(array: &Array) -> Result<Self, OsError> {
         let mut members = open_tables(array, TableKind::Backings, format::BACKINGS_FILE)?;
         for (slot, table) in members.iter_mut().enumerate() {

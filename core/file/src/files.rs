@@ -483,7 +483,10 @@ impl Files {
         if self.keep.count == 0 || !(self.keep.allowed)() {
             return any_idle;
         }
-        self.held.lock().park() || any_idle
+        let held = self.held.lock();
+        let tables = self.table.files().chain(self.backings.files()).chain(self.lanes.files());
+        let parked = tables.filter(|table| table.park()).count();
+        held.park() || parked != 0 || any_idle
     }
 
     /// The file with this key, if it is open here and nobody is opening or closing files. For who
@@ -855,7 +858,7 @@ impl Files {
 }
 
 /// Whether files may be parked: a filter of system calls may end the process for those that it takes.
-fn may_park() -> bool {
+pub(crate) fn may_park() -> bool {
     !array::runtime::is_filtered()
 }
 

@@ -44,6 +44,11 @@ pub struct InodeTable {
 }
 
 impl InodeTable {
+    /// The table's files on the members that have one.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Backing> {
+        self.members.iter().flatten()
+    }
+
     /// Opens the tables of the members that are there. `may_renew` says that this process makes the
     /// tables whole, and that no other process has them open.
     pub fn open(array: &Array, may_renew: bool) -> Result<Self, OsError> {
@@ -569,7 +574,8 @@ pub(crate) fn open_journal(member: &Member) -> Result<(Backing, PersistenceDomai
 /// Opens a table under `.cxlraid` of a member that is there. Also returns the member's persistence
 /// domain.
 pub(crate) fn open_meta_file(member: &Member, name: &core::ffi::CStr) -> Result<(Backing, PersistenceDomain), OsError> {
-    open_below(member, name, Backing::small)
+    let small = |fd, access, domain| Backing::small(fd, access, domain, crate::files::may_park);
+    open_below(member, name, small)
 }
 
 fn open_below(

@@ -117,6 +117,11 @@ pub struct Change {
 }
 
 impl<M: Medium> Lanes<M> {
+    /// The lanes' files on the members that have one.
+    pub fn files(&self) -> impl Iterator<Item = &M> {
+        self.files.iter().flatten()
+    }
+
     /// The lanes in these files, one per member (None for a member that is missing); `kernels` as
     /// for the members' data.
     #[must_use]

@@ -33,8 +33,10 @@ pub(crate) struct Descriptor {
     /// How many [`Held`] there are.
     holders: AtomicU32,
     /// None if the file is never parked. Otherwise tells whether this process may make system calls
-    /// that it has not made before; and the descriptor is one of those that are counted.
+    /// that it has not made before.
     may_park: Option<fn() -> bool>,
+    /// Whether it is one of those that are counted, while it is not parked.
+    is_counted: bool,
 }
 
 /// A descriptor, held. If it was fetched, it is closed when this is dropped.
@@ -93,7 +95,12 @@ impl Drop for Held<'_> {
 
 impl Descriptor {
     pub(crate) fn lasting(fd: OwnedFd) -> Self {
-        Self::with(fd.into_raw_fd(), None, None)
+        Self::with(fd.into_raw_fd(), None, None, false)
+    }
+
+    /// The descriptor of a table of the array. It is parked only when numbers are short.
+    pub(crate) fn of_table(fd: OwnedFd, may: fn() -> bool) -> Self {
+        Self::with(fd.into_raw_fd(), None, Some(may), false)
     }
 
     /// The descriptor of a backing file that a program has open. It is moved out of the program's
@@ -105,10 +112,10 @@ impl Descriptor {
         let is_counted = RESIDENT.fetch_add(1, Ordering::Relaxed) < high_fd::base() as usize / SHARE;
         if !is_counted && let Some(place) = parked::park(fd.as_fd(), may) {
             RESIDENT.fetch_sub(1, Ordering::Relaxed);
-            return Ok(Self::with(-1, Some(place), Some(may)));
+            return Ok(Self::with(-1, Some(place), Some(may), true));
         }
         match high_fd::raise(fd) {
-            Ok(fd) => Ok(Self::with(fd.into_raw_fd(), None, Some(may))),
+            Ok(fd) => Ok(Self::with(fd.into_raw_fd(), None, Some(may), true)),
             Err(error) => {
                 RESIDENT.fetch_sub(1, Ordering::Relaxed);
                 Err(error)
@@ -116,9 +123,9 @@ impl Descriptor {
         }
     }
 
-    fn with(fd: RawFd, place: Option<Place>, may_park: Option<fn() -> bool>) -> Self {
+    fn with(fd: RawFd, place: Option<Place>, may_park: Option<fn() -> bool>, is_counted: bool) -> Self {
         let place = AtomicU32::new(place.map_or(0, Place::number));
-        Self { fd: AtomicI32::new(fd), place, holders: AtomicU32::new(0), may_park }
+        Self { fd: AtomicI32::new(fd), place, holders: AtomicU32::new(0), may_park, is_counted }
     }
 
     #[inline]
@@ -166,7 +173,7 @@ impl Descriptor {
             let own = core::mem::ManuallyDrop::new(held);
             match self.fd.compare_exchange(-1, own.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => {
-                    RESIDENT.fetch_add(1, Ordering::Relaxed);
+                    RESIDENT.fetch_add(usize::from(self.is_counted), Ordering::Relaxed);
                     self.holders.fetch_sub(1, Ordering::Release);
                 }
                 Err(_) => drop(core::mem::ManuallyDrop::into_inner(own)),
@@ -188,7 +195,7 @@ impl Descriptor {
         self.place.store(place.number(), Ordering::Release);
         self.fd.store(-1, Ordering::SeqCst);
         self.wait_for_holders();
-        RESIDENT.fetch_sub(1, Ordering::Relaxed);
+        RESIDENT.fetch_sub(usize::from(self.is_counted), Ordering::Relaxed);
         high_fd::forget(fd);
         // SAFETY: nobody holds it, and nobody finds it any more.
         unsafe { sys::rustix::io::close(fd) };
@@ -212,9 +219,7 @@ impl Drop for Descriptor {
             high_fd::forget(fd);
             // SAFETY: owned, and nobody can use it any more. (OwnedFd might call libc's close.)
             unsafe { sys::rustix::io::close(fd) };
-            if self.may_park.is_some() {
-                RESIDENT.fetch_sub(1, Ordering::Relaxed);
-            }
+            RESIDENT.fetch_sub(usize::from(self.is_counted), Ordering::Relaxed);
         }
         if let Some(place) = self.place() {
             parked::remove(place);

@@ -68,11 +68,12 @@ impl Backing {
         Self::mapped_by(Descriptor::lasting(fd), access, domain, windows::WINDOW_SHIFT)
     }
 
-    /// As [`Self::new`], of a file of which a few MiB are used: each of its windows takes 32 MiB of
-    /// the process' address space.
+    /// As [`Self::new`], of a table of the array, of which a few MiB are used: each of its windows
+    /// takes 32 MiB of the process' address space. It may be [parked](Self::park); for `may` see
+    /// [`Self::of_file`].
     #[must_use]
-    pub fn small(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
-        Self::mapped_by(Descriptor::lasting(fd), access, domain, windows::SMALL_WINDOW_SHIFT)
+    pub fn small(fd: OwnedFd, access: Access, domain: PersistenceDomain, may: fn() -> bool) -> Self {
+        Self::mapped_by(Descriptor::of_table(fd, may), access, domain, windows::SMALL_WINDOW_SHIFT)
     }
 
     /// As [`Self::new`], of one of the many files that a program has open: see [`parked`]. A

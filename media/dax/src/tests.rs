@@ -197,7 +197,7 @@ fn drop_gives_everything_back() {
 #[test]
 fn small_files_take_little_address_space() {
     let fd = sys::rustix::fs::memfd_create("small", sys::rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    let backing = Backing::small(fd, Access::ReadWrite, PersistenceDomain::Volatile);
+    let backing = Backing::small(fd, Access::ReadWrite, PersistenceDomain::Volatile, || true);
     let spans = [0, 32 << 20].map(|offset| backing.span(offset).unwrap());
     assert!(spans.iter().all(|span| span.bytes == 32 << 20));
     assert!(backing.owns(spans[1].start.addr().get() + (32 << 20) - 1));
