@@ -167,7 +167,8 @@ fn drawn(seed: u64) -> Program {
         let deed = if changes_rights { Deed::Rights(rights(&mut drawer)) } else { call(&mut drawer, who, calls) };
         steps.push(Step { who, deed });
     }
-    if is_deep && rights_at < STEP_COUNT {
+    let moves = |step: &Step| matches!(&step.deed, Deed::Call(call, _) if matches!(call.name, "chdir" | "fchdir"));
+    if rights_at < STEP_COUNT && (is_deep || steps.iter().any(moves)) {
         steps.iter_mut().for_each(leave_searchable);
     }
     Program { steps, waits, is_deep }
