@@ -448,6 +448,9 @@ impl Files {
                 let record = self.record(attribute)?;
                 let (number, entry) = (attribute.inode, opened.inode.entry);
                 let inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable, opened_in));
+                // Who has the file open by the former one may lock it by the new one: no descriptor of
+                // it is closed from now on.
+                opened.inode.stay_on(MemberSet::first(inode.backing.len()))?;
                 inode.stay_on(opened.inode.process_locks())?;
                 opened.inode = inode;
                 opened.handle_count += 1;
@@ -755,11 +758,28 @@ impl Files {
 
     /// Runs the system call that forks, so that the child finds all of this process' open files its
     /// own. `fork` returns what the kernel returned: in the child 0.
-    pub fn around_fork(&self, fork: impl FnOnce() -> isize) -> isize {
-        let runtime = self.array.runtime();
+    pub fn around_fork(&self, fork: impl Fn() -> isize) -> isize {
         if dax::parked::lacks_numbers() {
             self.free_descriptors();
         }
+        let result = self.around_one_fork(&fork);
+        if result < 0 && dax::parked::has_refused_fork() && self.keep_descriptors() {
+            return self.around_one_fork(fork);
+        }
+        result
+    }
+
+    /// Gives all backing files descriptors again, and tells whether there were numbers for that.
+    fn keep_descriptors(&self) -> bool {
+        let held = self.held.lock();
+        let inodes = held.open.values().map(|opened| &opened.inode).chain(held.idle.kept());
+        let backings = inodes.flat_map(|inode| inode.backing.iter().flatten());
+        let tables = self.table.files().chain(self.backings.files()).chain(self.lanes.files());
+        backings.chain(tables).try_for_each(Backing::keep_without_place).is_ok()
+    }
+
+    fn around_one_fork(&self, fork: impl FnOnce() -> isize) -> isize {
+        let runtime = self.array.runtime();
         let Held { open, idle } = &mut *self.held.lock();
         for opened in open.values() {
             runtime.promise_file(opened.inode.entry);

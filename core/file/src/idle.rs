@@ -61,6 +61,11 @@ impl Idle {
         Self { keys: [0; IDLE_COUNT], kept: [const { None }; IDLE_COUNT], closed_at: [0; IDLE_COUNT], close_count: 0, recalls: 0 }
     }
 
+    /// What is kept.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &Arc<Inode>> {
+        self.kept.iter().flatten()
+    }
+
     fn place_of(&self, key: u64) -> Option<usize> {
         self.keys.iter().position(|&found| found == key)
     }

@@ -41,6 +41,8 @@ pub struct Inode {
     /// The members, as a [`MemberSet`], on whose backing files this process may have locks of its own
     /// (fcntl(2) F_SETLK).
     pub(crate) process_locks_on: AtomicU32,
+    /// Those of them of whose backing files nobody has a descriptor any more that will be closed.
+    pub(crate) settled_for_locks: AtomicU32,
     /// The pending time of the last write (see [`pending`]) when the kernel last heard of a read by
     /// this process; a number that is none before that.
     pub(crate) access_heard: AtomicU64,
@@ -159,6 +161,7 @@ impl Inode {
             minds_holes: AtomicBool::new(false),
             copy_view: CopyView::new(),
             process_locks_on: AtomicU32::new(0),
+            settled_for_locks: AtomicU32::new(0),
             access_heard: AtomicU64::new(u64::MAX),
         }
     }

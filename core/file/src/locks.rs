@@ -157,17 +157,29 @@ impl Inode {
         let members = MemberSet::first(self.backing.len());
         let lying_on =
             if is_simple { self.in_use().next().map_or(members, |(slot, _)| MemberSet::EMPTY.with(slot)) } else { members };
-        if lying_on.minus(self.process_locks()).is_empty() { Ok(()) } else { self.stay_for_locks(lying_on) }
+        let settled = MemberSet::from_bits(self.settled_for_locks.load(Ordering::Acquire));
+        if lying_on.minus(settled).is_empty() { Ok(()) } else { self.stay_for_locks(lying_on) }
     }
 
     #[cold]
     fn stay_for_locks(&self, members: MemberSet) -> Result<(), OsError> {
-        // Nothing is parked meanwhile.
-        let held = self.files.held().lock();
-        match self.stay_on(members) {
-            Err(OsError::MFILE) if held.park() => self.stay_on(members),
-            result => result,
+        {
+            // Nothing is parked meanwhile.
+            let held = self.files.held().lock();
+            match self.stay_on(members) {
+                Err(OsError::MFILE) if held.park() => self.stay_on(members)?,
+                result => result?,
+            }
         }
+        // Those who hold a descriptor may want the lock of open files.
+        self.backings_on(members).for_each(dax::Backing::wait_for_holders);
+        self.settled_for_locks.fetch_or(members.bits(), Ordering::Release);
+        Ok(())
+    }
+
+    fn backings_on(&self, members: MemberSet) -> impl Iterator<Item = &dax::Backing> {
+        let all = self.backing.iter().enumerate().filter(move |(slot, _)| members.contains(*slot));
+        all.filter_map(|(_, backing)| backing.as_ref())
     }
 
     /// The members on whose backing files this process may have locks of its own.
@@ -175,11 +187,10 @@ impl Inode {
         MemberSet::from_bits(self.process_locks_on.load(Ordering::Acquire))
     }
 
-    /// Sees to it that no descriptor of the backing files on these members is closed before the file
-    /// is. The lock of open files is held.
+    /// Sees to it that the backing files on these members have descriptors, and are not parked any
+    /// more. The lock of open files is held.
     pub(crate) fn stay_on(&self, members: MemberSet) -> Result<(), OsError> {
-        let all = self.backing.iter().enumerate().filter(|(slot, _)| members.contains(*slot));
-        all.filter_map(|(_, backing)| backing.as_ref()).try_for_each(dax::Backing::stay)?;
+        self.backings_on(members).try_for_each(dax::Backing::keep)?;
         self.process_locks_on.fetch_or(members.bits(), Ordering::Release);
         Ok(())
     }

@@ -311,8 +311,8 @@ impl Namespace {
     }
 
     fn change_file(&self, fd: BorrowedFd<'_>, file: &file::FileRef, change: &Change<'_>) -> Result<()> {
-        let held = file.current(fd)?;
-        let fd = held.as_fd();
+        let current = file.current(fd)?;
+        let fd = current.as_fd();
         let stat = fstat(fd)?;
         let own = crate::descriptor::link(fd.as_raw_fd());
         let previous = Previous::of(change, &stat, |name| get(&own, name))?;

@@ -647,7 +647,7 @@ pub(crate) fn forget_former_programs() {
 }
 
 /// Runs the system call that forks, so that the child's open files are its own.
-pub(crate) fn around_fork(fork: impl FnOnce() -> isize) -> isize {
+pub(crate) fn around_fork(fork: impl Fn() -> isize) -> isize {
     match namespace() {
         Ok(namespace) => namespace.files().around_fork(fork),
         Err(_) => fork(),

@@ -89,6 +89,7 @@ fn adopt(word: &AtomicU32) {
 pub(crate) fn share_tables() {
     crate::filter::watch_all();
     TABLES_SHARED.store(true, Ordering::SeqCst);
+    file::parked::share_descriptors(true);
 }
 
 /// Whether a descriptor may mean something else than a moment ago.
@@ -100,6 +101,7 @@ pub(crate) fn shares_tables() -> bool {
 /// In a child of fork, whose descriptors are its own again.
 pub(crate) fn own_tables() {
     TABLES_SHARED.store(false, Ordering::Relaxed);
+    file::parked::share_descriptors(false);
 }
 
 /// The calling thread has, or is about to have, descriptors apart from those of the other threads.

@@ -3,11 +3,10 @@
 //!
 //! Invariants:
 //! - A number is closed only when nobody holds it ([`Held`]).
-//! - A file that must stay ([`Descriptor::stay`]) has a descriptor, and none of it is closed before
-//!   the file is.
+//! - A file that was parked keeps its place until it is closed, also while it has a descriptor.
 
 use crate::parked::{self, Place};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use sys::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OsError, OwnedFd, RawFd, high_fd};
 
 /// Of the numbers that are ours (half of what RLIMIT_NOFILE allows) such a part is for backing files
@@ -30,8 +29,10 @@ pub(crate) struct Descriptor {
     fd: AtomicI32,
     /// The [`Place`] of a parked file by number, else 0.
     place: AtomicU32,
-    /// How many [`Held`] there are.
-    holders: AtomicU32,
+    /// How many [`Held`] there are, in the lower half; in the upper one the
+    /// [generation](parked::generation) that they are counted in. A child of fork has none of its
+    /// parent's threads.
+    holders: AtomicU64,
     /// None if the file is never parked. Otherwise tells whether this process may make system calls
     /// that it has not made before.
     may_park: Option<fn() -> bool>,
@@ -88,7 +89,7 @@ impl Drop for Held<'_> {
             parked::give_back(unsafe { OwnedFd::from_raw_fd(self.fd.as_raw_fd()) });
         }
         if let Some(descriptor) = self.descriptor {
-            descriptor.holders.fetch_sub(1, Ordering::Release);
+            descriptor.end_hold();
         }
     }
 }
@@ -125,76 +126,120 @@ impl Descriptor {
 
     fn with(fd: RawFd, place: Option<Place>, may_park: Option<fn() -> bool>, is_counted: bool) -> Self {
         let place = AtomicU32::new(place.map_or(0, Place::number));
-        Self { fd: AtomicI32::new(fd), place, holders: AtomicU32::new(0), may_park, is_counted }
+        Self { fd: AtomicI32::new(fd), place, holders: AtomicU64::new(0), may_park, is_counted }
     }
 
     #[inline]
     pub(crate) fn hold(&self) -> Result<Held<'_>, OsError> {
         // Who parks the file stores -1 and then looks for holders; both are told of each other.
-        self.holders.fetch_add(1, Ordering::SeqCst);
+        self.begin_hold();
         match self.fd.load(Ordering::SeqCst) {
             fd @ 0.. => Ok(Held::of(self, fd, false)),
-            _ => self.fetch(parked::fetch),
+            _ => self.fetch(),
         }
+    }
+
+    #[inline]
+    fn begin_hold(&self) {
+        let own = u64::from(parked::generation()) << 32;
+        let mut seen = self.holders.load(Ordering::Relaxed);
+        loop {
+            let next = if seen >> 32 == own >> 32 { seen + 1 } else { own + 1 };
+            match self.holders.compare_exchange_weak(seen, next, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    #[inline]
+    fn end_hold(&self) {
+        self.holders.fetch_sub(1, Ordering::Release);
+    }
+
+    fn has_holders(&self) -> bool {
+        let seen = self.holders.load(Ordering::SeqCst);
+        seen >> 32 == u64::from(parked::generation()) && seen as u32 != 0
     }
 
     /// A descriptor for one holder, who is counted already.
     #[cold]
-    fn fetch(&self, fetch: impl FnOnce(Place) -> Result<OwnedFd, OsError>) -> Result<Held<'_>, OsError> {
-        let fetched = self.place().ok_or(OsError::BADF).and_then(fetch);
-        if fetched.is_err() {
-            self.holders.fetch_sub(1, Ordering::Release);
+    fn fetch(&self) -> Result<Held<'_>, OsError> {
+        // While another process has this one's descriptors, to close one takes its record locks on the
+        // file away.
+        if parked::shares_descriptors() && self.keep().is_ok() {
+            return Ok(Held::of(self, self.fd.load(Ordering::SeqCst), false));
         }
-        fetched.map(|fd| Held::of(self, fd.into_raw_fd(), true))
+        match self.place().ok_or(OsError::MFILE).and_then(parked::fetch) {
+            Ok(fd) => Ok(Held::of(self, fd.into_raw_fd(), true)),
+            // Another thread has given the file a descriptor meanwhile.
+            Err(_) if !self.is_parked() => Ok(Held::of(self, self.fd.load(Ordering::SeqCst), false)),
+            Err(error) => {
+                self.end_hold();
+                Err(error)
+            }
+        }
     }
 
     fn place(&self) -> Option<Place> {
         Place::of(self.place.load(Ordering::Acquire))
     }
 
-    /// Waits until nobody holds a descriptor of the file. Those who hold one are in a system call.
-    fn wait_for_holders(&self) {
-        while self.holders.load(Ordering::SeqCst) != 0 {
-            sys::rest::rest(HOLDER_WAIT_NS);
+    /// Gives a parked file a descriptor that stays. Others may have fetched ones still. The file keeps
+    /// its place, which somebody may be about to fetch it from.
+    pub(crate) fn keep(&self) -> Result<(), OsError> {
+        let Some(place) = self.place().filter(|_| self.is_parked()) else { return Ok(()) };
+        let fetched = parked::fetch_to_keep(place)?;
+        match self.fd.compare_exchange(-1, fetched.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => {
+                let _ = fetched.into_raw_fd();
+                RESIDENT.fetch_add(usize::from(self.is_counted), Ordering::Relaxed);
+            }
+            // Another thread was faster.
+            Err(_) => high_fd::forget(fetched.as_raw_fd()),
         }
+        Ok(())
     }
 
-    pub(crate) fn stay(&self) -> Result<(), OsError> {
-        if self.fd.load(Ordering::SeqCst) >= 0 {
-            return Ok(());
+    /// As [`Self::keep`], and gives the place back. Nobody may be about to fetch the file from there,
+    /// since it may be another file's by then.
+    pub(crate) fn keep_without_place(&self) -> Result<(), OsError> {
+        self.keep()?;
+        if self.place().is_some() && self.has_holders() {
+            return Err(OsError::AGAIN);
         }
-        self.holders.fetch_add(1, Ordering::SeqCst);
-        let held = match self.fd.load(Ordering::SeqCst) {
-            fd @ 0.. => Held::of(self, fd, false),
-            _ => self.fetch(parked::fetch_to_keep)?,
-        };
-        if held.is_fetched {
-            // The number stays when the holder goes, unless another thread was faster.
-            let own = core::mem::ManuallyDrop::new(held);
-            match self.fd.compare_exchange(-1, own.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => {
-                    RESIDENT.fetch_add(usize::from(self.is_counted), Ordering::Relaxed);
-                    self.holders.fetch_sub(1, Ordering::Release);
-                }
-                Err(_) => drop(core::mem::ManuallyDrop::into_inner(own)),
-            }
-        }
-        self.wait_for_holders();
-        // Others who stay may have taken it.
         if let Some(place) = Place::of(self.place.swap(0, Ordering::AcqRel)) {
             parked::remove(place);
         }
         Ok(())
     }
 
+    /// Waits until no descriptor of the file is left that will be closed. Those who hold one are in a
+    /// system call. The caller holds no lock that they may want.
+    pub(crate) fn wait_for_holders(&self) {
+        while self.has_holders() {
+            sys::rest::rest(HOLDER_WAIT_NS);
+        }
+    }
+
+    /// Parks the file, if nobody holds a descriptor of it. One thread at a time does.
     pub(crate) fn park(&self) -> bool {
         let fd = self.fd.load(Ordering::SeqCst);
-        let Some(may) = self.may_park.filter(|_| fd >= 0) else { return false };
-        // SAFETY: the number is this file's until it is closed below.
-        let Some(place) = parked::park(unsafe { BorrowedFd::borrow_raw(fd) }, may) else { return false };
-        self.place.store(place.number(), Ordering::Release);
+        let Some(may) = self.may_park.filter(|_| fd >= 0 && !self.has_holders()) else { return false };
+        if parked::shares_descriptors() {
+            return false;
+        }
+        if self.place().is_none() {
+            // SAFETY: the number is this file's until it is closed below.
+            let Some(place) = parked::park(unsafe { BorrowedFd::borrow_raw(fd) }, may) else { return false };
+            self.place.store(place.number(), Ordering::Release);
+        }
         self.fd.store(-1, Ordering::SeqCst);
-        self.wait_for_holders();
+        if self.has_holders() {
+            // They may have the number. (Those who have come since have fetched the file.)
+            let _ = self.fd.compare_exchange(-1, fd, Ordering::SeqCst, Ordering::SeqCst);
+            return false;
+        }
         RESIDENT.fetch_sub(usize::from(self.is_counted), Ordering::Relaxed);
         high_fd::forget(fd);
         // SAFETY: nobody holds it, and nobody finds it any more.
@@ -314,7 +359,7 @@ mod tests {
         assert_eq!((backing.bytes(), file.metadata().unwrap().len()), (Ok(2), 2));
         assert_ne!(backing.fd().unwrap().as_raw_fd(), file.as_raw_fd());
         assert!(backing.is_parked());
-        backing.stay().unwrap();
+        backing.keep().unwrap();
         let number = backing.fd().unwrap().as_raw_fd();
         assert!(!backing.is_parked() && backing.fd().unwrap().as_raw_fd() == number);
         assert!(backing.park());
@@ -325,7 +370,8 @@ mod tests {
     #[test]
     fn record_locks_outlive_the_use_of_a_file_that_stays() {
         let Some((backing, file)) = parked(b"abcd") else { return };
-        backing.stay().unwrap();
+        backing.keep().unwrap();
+        backing.wait_for_holders();
         // SAFETY: the lock is ours.
         assert_eq!(unsafe { fcntl(file.as_raw_fd(), SETLK, &raw const WHOLE) }, 0);
         for _ in 0..10 {
@@ -374,6 +420,24 @@ mod tests {
     }
 
     #[test]
+    fn a_child_waits_for_no_thread_of_its_parents_and_has_no_descriptors_of_them() {
+        let Some((backing, _)) = parked(b"abcd") else { return };
+        let (held, count) = (backing.fd().unwrap(), || std::fs::read_dir("/proc/self/fd").unwrap().count());
+        let is_apart = || {
+            // SAFETY: asks whether the number is open.
+            let is_open = unsafe { fcntl(held.as_raw_fd(), 1) } >= 0;
+            backing.wait_for_holders();
+            backing.keep().unwrap();
+            !is_open && backing.keep_without_place() == Ok(()) && got(&backing) == *b"abcd" && count() > 0
+        };
+        assert_eq!(in_child(is_apart), 0);
+        assert_eq!(backing.keep_without_place(), Err(sys::OsError::AGAIN));
+        drop(held);
+        assert_eq!(backing.keep_without_place(), Ok(()));
+        assert!(backing.park() && got(&backing) == *b"abcd");
+    }
+
+    #[test]
     fn threads_use_a_parked_file_at_once_while_it_is_parked_and_kept() {
         let Some((backing, _)) = parked(b"abcd") else { return };
         std::thread::scope(|scope| {
@@ -381,8 +445,9 @@ mod tests {
                 scope.spawn(|| (0..2000).for_each(|_| assert_eq!(got(&backing), *b"abcd")));
             }
             for _ in 0..200 {
-                backing.stay().unwrap();
-                assert!(backing.park());
+                backing.keep().unwrap();
+                // Not while somebody holds the descriptor.
+                while !backing.park() {}
             }
         });
     }

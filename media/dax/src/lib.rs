@@ -101,17 +101,33 @@ impl Backing {
         self.descriptor.hold()
     }
 
-    /// Sees to it that the file has a descriptor of its own until it is closed, and that none of it
-    /// is closed before: closing one takes the process' record locks on the file away.
+    /// Gives the file a descriptor of its own, which it keeps until [`Self::park`]. Others may still
+    /// hold one that is closed when they are done ([`Self::wait_for_holders`]): closing one takes the
+    /// process' record locks on the file away.
     ///
     /// # Errors
     /// Those of [`Self::fd`].
-    pub fn stay(&self) -> Result<(), OsError> {
-        self.descriptor.stay()
+    pub fn keep(&self) -> Result<(), OsError> {
+        self.descriptor.keep()
     }
 
-    /// Gives the number of the file's descriptor back, if it may be parked. Returns whether it has
-    /// been. The process has no record locks on the file, and nobody asks for one meanwhile.
+    /// Gives the file a descriptor as [`Self::keep`] does, and ends its being parked for now.
+    ///
+    /// # Errors
+    /// Those of [`Self::keep`]; `AGAIN` if somebody holds a descriptor.
+    pub fn keep_without_place(&self) -> Result<(), OsError> {
+        self.descriptor.keep_without_place()
+    }
+
+    /// Waits until nobody holds a descriptor of the file. The caller has no lock that somebody may
+    /// want who holds one, and holds none itself.
+    pub fn wait_for_holders(&self) {
+        self.descriptor.wait_for_holders();
+    }
+
+    /// Gives the number of the file's descriptor back, if it may be parked and nobody holds it.
+    /// Returns whether it has been. One thread at a time does that. The process has no record locks on
+    /// the file, and nobody asks for one meanwhile.
     pub fn park(&self) -> bool {
         self.descriptor.park()
     }

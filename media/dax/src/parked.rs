@@ -22,11 +22,12 @@
 //! - Closing a descriptor takes the process' record locks (fcntl(2)) on the file away. So a file on
 //!   which it may have some is not parked ([`crate::Backing::stay`]).
 
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use sync::LocalLock;
 use sys::file_ring::{self, Layout, RingMemory};
 use sys::rustix::io::{dup3, fcntl_dupfd_cloexec};
 use sys::rustix::process::{Resource, getrlimit};
+use sys::rustix::thread::{UnshareFlags, unshare_unsafe};
 use sys::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OsError, OwnedFd, RawFd, high_fd};
 
 /// Tables at most; each has room for as many files as RLIMIT_NOFILE has numbers, up to
@@ -50,6 +51,33 @@ const NO: u8 = 2;
 
 /// Whether a reserved number had to be given up.
 static LACKS_RESERVE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the kernel has given a file back: an older one takes files up and never does.
+static GIVES_BACK: AtomicBool = AtomicBool::new(false);
+
+/// How many files are parked.
+static PARKED_COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the last fork was refused because the tables could not be copied.
+static COPY_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Whether another process with memory of its own has this one's descriptors: its record locks go
+/// when this process closes a descriptor of the file.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// Goes up in each child of fork, which does not have its parent's threads.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Numbers below this one are remembered while they are fetched.
+const FETCHED_MAX: usize = 1 << 16;
+/// One bit per number that was fetched and not given back.
+static FETCHED: [AtomicU64; FETCHED_MAX / 64] = [const { AtomicU64::new(0) }; FETCHED_MAX / 64];
+static FETCHED_COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// How often a thread that finds no number waits for one that another thread gives back, and how
+/// long each time.
+const WAIT_COUNT: u32 = 2000;
+const WAIT_NS: u64 = 50_000;
 
 /// Where a file is parked. Whoever has it calls [`remove`] once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +131,12 @@ impl Ring {
         (place < self.place_count).then_some(place)
     }
 
+    /// One more than the highest place that is taken.
+    fn taken_end(&self) -> u32 {
+        let last = self.taken.iter().enumerate().rev().find(|(_, bits)| **bits != 0);
+        last.map_or(0, |(word, bits)| word as u32 * 64 + 64 - bits.leading_zeros())
+    }
+
     fn mark(&mut self, place: u32, is_taken: bool) {
         let (word, bit) = (place as usize / 64, 1 << (place % 64));
         if let Some(word) = self.taken.get_mut(word) {
@@ -128,17 +162,16 @@ impl Pool {
         let has_room = |ring: &Option<Ring>| ring.as_ref().is_none_or(|ring| ring.taken_count < ring.place_count);
         let index = self.rings.iter().position(has_room).ok_or(OsError::NFILE)?;
         let slot = self.rings.get_mut(index).ok_or(OsError::NFILE)?;
-        let is_first = index == 0 && slot.is_none();
         let ring = match slot {
             Some(ring) => ring,
             None => slot.insert(new_ring()?),
         };
         let place = ring.free_place().ok_or(OsError::NFILE)?;
-        let works = file_ring::set(ring.fd(), place, Some(file)).and_then(|()| {
-            // An older kernel takes files up and never gives them back.
-            if is_first { ring.install(place).map(drop) } else { Ok(()) }
-        });
+        let works = file_ring::set(ring.fd(), place, Some(file))
+            .and_then(|()| if GIVES_BACK.load(Ordering::Relaxed) { Ok(()) } else { ring.install(place).map(drop) });
         if works.is_ok() {
+            GIVES_BACK.store(true, Ordering::Relaxed);
+            PARKED_COUNT.fetch_add(1, Ordering::Relaxed);
             ring.mark(place, true);
         } else {
             let _ = file_ring::set(ring.fd(), place, None);
@@ -158,11 +191,32 @@ impl Pool {
         }
     }
 
+    /// A descriptor out of the program's way. Until it is, no other thread has the lock: the number
+    /// that the kernel gives first is one that the program takes for free.
+    fn fetch(&mut self, place: Place, for_a_while: bool) -> Result<OwnedFd, OsError> {
+        // Whatever goes wrong says nothing of the member.
+        let is_of_process = |error| matches!(error, OsError::NFILE | OsError::NOMEM | OsError::PERM | OsError::NOSYS);
+        let installed = self.install(place, for_a_while).and_then(|fd| {
+            if for_a_while || !shares_descriptors() {
+                return high_fd::raise(fd);
+            }
+            // To raise it is to close the first number, which takes record locks away.
+            high_fd::keep(fd.as_raw_fd());
+            Ok(fd)
+        });
+        let fd = installed.map_err(|error| if is_of_process(error) { error } else { OsError::MFILE })?;
+        if for_a_while {
+            note_fetched(fd.as_raw_fd(), true);
+        }
+        Ok(fd)
+    }
+
     fn let_go(&mut self, place: Place) {
         let (index, place) = place.in_ring();
         if let Some(ring) = self.rings.get_mut(index).and_then(Option::as_mut) {
             let _ = file_ring::set(ring.fd(), place, None);
             ring.mark(place, false);
+            PARKED_COUNT.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -240,14 +294,53 @@ pub(crate) fn park(fd: BorrowedFd<'_>, may: fn() -> bool) -> Option<Place> {
 
 /// A descriptor of a parked file, which stays parked. [`give_back`] ends its use.
 pub(crate) fn fetch(place: Place) -> Result<OwnedFd, OsError> {
-    let fetched = POOL.lock().install(place, true);
-    fetched.and_then(high_fd::raise)
+    for _ in 0..WAIT_COUNT {
+        match POOL.lock().fetch(place, true) {
+            // Another thread gives one back soon: it is in a system call.
+            Err(OsError::MFILE) if FETCHED_COUNT.load(Ordering::Relaxed) != 0 => {}
+            result => return result,
+        }
+        sys::rest::rest(WAIT_NS);
+    }
+    Err(OsError::MFILE)
 }
 
 /// A descriptor of a parked file that stays open. No reserved number is taken for it.
 pub(crate) fn fetch_to_keep(place: Place) -> Result<OwnedFd, OsError> {
-    let fetched = POOL.lock().install(place, false);
-    fetched.and_then(high_fd::raise)
+    POOL.lock().fetch(place, false)
+}
+
+/// Runs `act` while no thread of the process has the lowest free number for an instant, which a
+/// fetched file gets first. `act` does not wait for anything.
+pub fn while_none_is_fetched<T>(act: impl FnOnce() -> T) -> T {
+    let _pool = POOL.lock();
+    act()
+}
+
+/// Whether anything is parked.
+#[inline]
+pub fn is_used() -> bool {
+    PARKED_COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// Says whether another process with memory of its own has this one's descriptors.
+pub fn share_descriptors(shared: bool) {
+    SHARED.store(shared, Ordering::Relaxed);
+}
+
+pub(crate) fn shares_descriptors() -> bool {
+    SHARED.load(Ordering::Relaxed)
+}
+
+/// A number that a child of fork has another one of than its parent.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Whether a fork was refused since the last question because parked files could not be given to the
+/// child: it works when no file is parked any more.
+pub fn has_refused_fork() -> bool {
+    COPY_FAILED.swap(false, Ordering::Relaxed)
 }
 
 /// Whether the process has no numbers left that could be reserved: a fork would be refused.
@@ -257,10 +350,40 @@ pub fn lacks_numbers() -> bool {
 
 /// Ends the use of what [`fetch`] gave.
 pub(crate) fn give_back(fd: OwnedFd) {
-    high_fd::forget(fd.as_raw_fd());
+    // No fork meanwhile: the child would have the number, and nobody would know that it is ours.
+    let mut pool = POOL.lock();
+    let number = fd.as_raw_fd();
+    high_fd::forget(number);
     drop(fd);
     if LACKS_RESERVE.load(Ordering::Relaxed) {
-        POOL.lock().refill();
+        pool.refill();
+    }
+    note_fetched(number, false);
+}
+
+fn note_fetched(number: RawFd, is_fetched: bool) {
+    let index = number as usize;
+    let Some(word) = FETCHED.get(index / 64) else { return };
+    if is_fetched {
+        word.fetch_or(1 << (index % 64), Ordering::Relaxed);
+        FETCHED_COUNT.fetch_add(1, Ordering::Relaxed);
+    } else {
+        word.fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+        FETCHED_COUNT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// In a child of fork: what its parent's other threads had fetched is open in it, too.
+fn close_fetched_of_others() {
+    if FETCHED_COUNT.swap(0, Ordering::Relaxed) == 0 {
+        return;
+    }
+    for (index, word) in FETCHED.iter().enumerate() {
+        let mut bits = word.swap(0, Ordering::Relaxed);
+        while bits != 0 {
+            close((index as u32 * 64 + bits.trailing_zeros()) as RawFd);
+            bits &= bits - 1;
+        }
     }
 }
 
@@ -274,6 +397,14 @@ pub(crate) fn remove(place: Place) {
 /// nothing is forked, and EAGAIN is returned.
 pub fn around_fork(fork: impl FnOnce() -> isize) -> isize {
     let mut pool = POOL.lock();
+    let fork = || {
+        let result = fork();
+        if result == 0 {
+            GENERATION.fetch_add(1, Ordering::Relaxed);
+            close_fetched_of_others();
+        }
+        result
+    };
     if pool.rings.iter().flatten().all(|ring| ring.taken_count == 0) {
         let result = fork();
         if result == 0 {
@@ -281,7 +412,10 @@ pub fn around_fork(fork: impl FnOnce() -> isize) -> isize {
         }
         return result;
     }
-    let Some(copies) = pool.copied() else { return -(OsError::AGAIN.raw_os_error() as isize) };
+    let Some(copies) = pool.copied() else {
+        COPY_FAILED.store(true, Ordering::Relaxed);
+        return -(OsError::AGAIN.raw_os_error() as isize);
+    };
     let result = fork();
     if result == 0 {
         pool.adopt(copies)
@@ -298,6 +432,10 @@ pub fn abandon() {
     POOL.lock().forget();
     PERMITTED.store(UNKNOWN, Ordering::Relaxed);
     LACKS_RESERVE.store(false, Ordering::Relaxed);
+    PARKED_COUNT.store(0, Ordering::Relaxed);
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    FETCHED_COUNT.store(0, Ordering::Relaxed);
+    FETCHED.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     crate::descriptor::forget_resident();
 }
 
@@ -317,21 +455,11 @@ impl Pool {
         for (copy, _) in copies.iter_mut().zip(&self.rings).filter(|(_, ring)| ring.is_some()) {
             *copy = Some(RingMemory::new().ok()?);
         }
-        // Two free numbers: for a table that is made, and for a file on its way.
+        // A free number for a table that is made.
         let _ = self.give_up_one() && self.give_up_one();
         let rings = self.rings.iter_mut().zip(&mut copies).zip(&self.reserve);
         // SAFETY: system calls, and memory behind the pool's lock, which this thread holds.
-        let made = unsafe {
-            sys::task::in_a_copy(|| {
-                for ((ring, copy), &number) in rings {
-                    if let (Some(ring), Some(copy)) = (ring, copy)
-                        && copy_ring(ring, copy, number).is_ok()
-                    {
-                        copy.note();
-                    }
-                }
-            })
-        };
+        let made = unsafe { sys::task::in_a_copy(|| copy_rings(rings)) };
         let is_whole = made.is_ok() && copies.iter().flatten().all(RingMemory::is_noted);
         if is_whole {
             return Some(copies);
@@ -357,6 +485,7 @@ impl Pool {
                 let own = core::mem::replace(reserved, -1);
                 close(core::mem::replace(&mut ring.fd, own));
                 ring.memory = copy;
+                ring.place_count = ring.taken_end().max(1);
             }
         }
         while self.give_up_one() {}
@@ -388,22 +517,44 @@ fn replace(of: BorrowedFd<'_>, number: RawFd) {
     let _ = dup3(of, &mut reserved, sys::rustix::io::DupFlags::CLOEXEC);
 }
 
-/// In the copy of the process: makes a ring in `memory` that holds what `ring` holds, and gives it
-/// `number`.
-fn copy_ring(ring: &mut Ring, memory: &mut RingMemory, number: RawFd) -> Result<(), OsError> {
-    let (copy, layout) = file_ring::make(memory, ring.place_count)?;
-    if layout != ring.layout {
-        return Err(OsError::INVAL);
+/// In the copy of the process: makes a ring in each of the memories that holds what the ring beside
+/// it holds, and gives it the number beside it. Notes in the memory that this was done.
+fn copy_rings<'a>(rings: impl Iterator<Item = ((&'a mut Option<Ring>, &'a mut Option<RingMemory>), &'a RawFd)>) {
+    let mut made = [const { None }; RINGS_MAX];
+    for (((ring, copy), &number), made) in rings.zip(&mut made) {
+        let (Some(ring), Some(copy)) = (ring, copy) else { continue };
+        let Ok((fd, layout)) = file_ring::make(copy, ring.taken_end().max(1)) else { return };
+        if layout != ring.layout {
+            return;
+        }
+        replace(fd.as_fd(), number);
+        *made = Some((ring, copy, number));
     }
+    // From here on with numbers of its own: another thread of the process could take one that a file
+    // has on its way; and to close a file here must take nobody's record locks away.
+    // SAFETY: the copy has one thread.
+    if unsafe { unshare_unsafe(UnshareFlags::FILES) }.is_err() {
+        return;
+    }
+    for (ring, copy, number) in made.into_iter().flatten() {
+        // SAFETY: the number was given to the ring's copy above.
+        if move_files(ring, unsafe { BorrowedFd::borrow_raw(number) }).is_err() {
+            return;
+        }
+        copy.note();
+    }
+}
+
+/// Puts what a ring holds into another one, at the same places.
+fn move_files(ring: &mut Ring, copy: BorrowedFd<'_>) -> Result<(), OsError> {
     for word in 0..ring.taken.len() {
         let mut bits = ring.taken.get(word).copied().unwrap_or(0);
         while bits != 0 {
             let place = word as u32 * 64 + bits.trailing_zeros();
             bits &= bits - 1;
             let file = ring.install(place)?;
-            file_ring::set(copy.as_fd(), place, Some(file.as_fd()))?;
+            file_ring::set(copy, place, Some(file.as_fd()))?;
         }
     }
-    replace(copy.as_fd(), number);
     Ok(())
 }

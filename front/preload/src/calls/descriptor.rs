@@ -29,8 +29,30 @@ pub(crate) fn close(call: &mut Call) -> Verdict {
     objects::closing(descriptor);
     match OPEN.claim(descriptor) {
         Some(claim) => Verdict::Done(end(claim, descriptor)),
+        // A number that nothing has may be the library's for an instant.
+        None if file::parked::is_used() && !file::parked::while_none_is_fetched(|| is_open(descriptor)) => {
+            Verdict::error(OsError::BADF)
+        }
         None => Verdict::Pass,
     }
+}
+
+fn is_open(descriptor: RawFd) -> bool {
+    sys::rustix::io::fcntl_getfd(super::directory::borrow(descriptor)).is_ok()
+}
+
+/// Has the kernel give `to` the meaning of another number. While files are parked, the library takes
+/// the lowest free number for an instant each time that it fetches one: it does not have it then.
+fn replace(call: &Call, to: RawFd) -> isize {
+    // What is open is the program's, and to close it may take long.
+    let on_a_free_one = || {
+        if high_fd::is_raised(to) {
+            return Some(-(OsError::BADF.raw_os_error() as isize));
+        }
+        (!is_open(to)).then(|| call.kernel())
+    };
+    let replaced = if file::parked::is_used() { file::parked::while_none_is_fetched(on_a_free_one) } else { None };
+    replaced.unwrap_or_else(|| call.kernel())
 }
 
 /// Closes a descriptor of ours, and does what is to be done after its last close. Returns the
@@ -142,10 +164,10 @@ pub(crate) fn dup_to(call: &mut Call) -> Verdict {
     }
     let source = OPEN.lookup(from);
     if from == to || source.is_none() && OPEN.lookup(to).is_none() {
-        return Verdict::Pass;
+        return if from != to && file::parked::is_used() { Verdict::Done(replace(call, to)) } else { Verdict::Pass };
     }
     if process::shares_tables() {
-        let result = call.kernel();
+        let result = replace(call, to);
         if result >= 0
             && let Some(source) = source
         {
@@ -161,7 +183,7 @@ pub(crate) fn dup_to(call: &mut Call) -> Verdict {
         return if is_odd { Verdict::Pass } else { Verdict::error(OsError::BADF) };
     };
     target.end_moves();
-    let result = call.kernel();
+    let result = replace(call, to);
     if result < 0 {
         return Verdict::Done(result);
     }
