@@ -2,7 +2,7 @@
 //! mount` uses. The array is what the usual variables say.
 
 use crate::scrub::View;
-use mount::{MountFlags, Session};
+use mount::{Manner, MountFlags, Session};
 use std::{
     fs,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
@@ -100,7 +100,8 @@ pub fn serve(directory: &Path) -> Result<(), String> {
     let view = View::attach()?;
     let device = mount::device().map_err(|error| told(format!("/dev/fuse: {error:?}")))?;
     let session = Session::new(*view.names(), prefix.as_bytes(), device).map_err(|error| told(format!("{error:?}")))?;
-    mount::mount(&session, "check", directory, true, MountFlags::empty()).map_err(|error| told(format!("mount: {error:?}")))?;
+    let manner = Manner { array: "check", allow_other: true, flags: MountFlags::empty() };
+    mount::mount(&session, directory, manner).map_err(|error| told(format!("mount: {error:?}")))?;
     session.serve();
     drop(session);
     view.files().detach();

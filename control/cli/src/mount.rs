@@ -19,7 +19,7 @@ use crate::{
     spec::Source,
 };
 use array::{Array, Config};
-use mount::{Mounted, Session};
+use mount::{Manner, Mounted, Session};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::{
     env,
@@ -37,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 use sys::{
-    OsError, OwnedFd,
+    AsRawFd as _, OsError, OwnedFd,
     rustix::{
         fs::{FlockOperation, OFlags, StatVfsMountFlags, flock, fstatvfs},
         mount::MountFlags,
@@ -59,6 +59,8 @@ const DESCRIPTOR_COUNT: u64 = 1 << 20;
 struct Place {
     prefix: Vec<u8>,
     directory: PathBuf,
+    /// The kernel's number for a mount there whose process has ended.
+    dead: Option<u64>,
 }
 
 /// Mounts an array.
@@ -67,11 +69,13 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
         return in_background(arguments);
     }
     let config = inspect::config(source)?;
-    let places = places(&config, arguments.directory.as_deref())?;
-    places.iter().try_for_each(|place| check(&place.directory, &config, source))?;
+    let mut places = places(&config, arguments.directory.as_deref())?;
+    places.iter().try_for_each(|place| check(&place.directory, &config, source).map(|_| ()))?;
     // Nobody else mounts there until this command has: what was so before may be so no more.
     let held = places.iter().map(|place| hold(&place.directory)).collect::<Result<Vec<_>, _>>()?;
-    places.iter().try_for_each(|place| check(&place.directory, &config, source))?;
+    for place in &mut places {
+        place.dead = check(&place.directory, &config, source)?;
+    }
     let devices: Vec<OwnedFd> = places.iter().map(|_| mount::device().map_err(no_device)).collect::<Result<_, _>>()?;
     raise_limit();
     let array = Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))?;
@@ -145,11 +149,12 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
 fn places(config: &Config, directory: Option<&Path>) -> Result<Vec<Place>, Failure> {
     // As the kernel lists mounts.
     let real = |directory: &Path| fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-    let own = |prefix: &Vec<u8>| Place { prefix: prefix.clone(), directory: real(Path::new(OsStr::from_bytes(prefix))) };
+    let at = |prefix: &Vec<u8>, directory: &Path| Place { prefix: prefix.clone(), directory: real(directory), dead: None };
+    let own = |prefix: &Vec<u8>| at(prefix, Path::new(OsStr::from_bytes(prefix)));
     let Some(directory) = directory else { return Ok(config.prefixes.iter().map(own).collect()) };
     let directory = absolute(directory)?;
     match &config.prefixes[..] {
-        [prefix] => Ok(vec![Place { prefix: prefix.clone(), directory: real(&directory) }]),
+        [prefix] => Ok(vec![at(prefix, &directory)]),
         prefixes => match prefixes.iter().find(|prefix| OsStr::from_bytes(prefix) == directory) {
             Some(prefix) => Ok(vec![own(prefix)]),
             None => {
@@ -161,22 +166,19 @@ fn places(config: &Config, directory: Option<&Path>) -> Result<Vec<Place>, Failu
     }
 }
 
-/// Refuses a directory on which the array cannot be mounted, or should not. A mount whose process
-/// has ended is taken away.
-fn check(directory: &Path, config: &Config, source: &Source) -> Result<(), Failure> {
+/// Refuses a directory on which the array cannot be mounted, or should not. Returns the kernel's
+/// number for a mount whose process has ended, over which the array is to be mounted.
+fn check(directory: &Path, config: &Config, source: &Source) -> Result<Option<u64>, Failure> {
     let fail = |what: String, todo: &str| Err(Failure::new(directory.display(), what, todo));
-    for found in mounts()?.iter().rev().filter(|mount| mount.directory == *directory) {
-        match &found.array {
-            Some(_) if is_dead(directory) => {
-                mount::unmount(directory, true).map_err(|error| cannot_unmount(directory, error))?;
-            }
-            Some(name) => {
-                return fail(format!("array {name} is mounted there already"), "say 'cxlraid unmount' and the directory first");
-            }
-            None => break,
-        }
+    let dead = dead_at(directory)?;
+    // What a dead mount hides is looked at beside it.
+    let under = dead.and_then(|_| mount::bottom(directory).ok());
+    if dead.is_some() && under.is_none() {
+        mount::unmount(directory, true).map_err(|error| cannot_unmount(directory, error))?;
     }
-    match fs::metadata(directory) {
+    let beside = |under: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", under.as_raw_fd()));
+    let looked_at = under.as_ref().map_or_else(|| directory.to_owned(), beside);
+    match fs::metadata(&looked_at) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => return fail("is not a directory".into(), "name a directory, or put one there"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return fail("there is no such directory".into(), "make it"),
@@ -194,17 +196,43 @@ fn check(directory: &Path, config: &Config, source: &Source) -> Result<(), Failu
             return fail(what, "name a directory beside the members");
         }
     }
-    match fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
-        Ok(true) => Ok(()),
-        Ok(false) => fail("is not empty; what is in it would be hidden".replace(';', ","), "empty it, or name another directory"),
+    match fs::read_dir(&looked_at).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(dead.filter(|_| under.is_some())),
+        Ok(false) if under.is_some() => {
+            let what = "is not empty under a mount whose process has ended, what is in it would be hidden";
+            fail(what.into(), "say 'cxlraid unmount' and the directory, then empty it, or name another directory")
+        }
+        Ok(false) => fail("is not empty, what is in it would be hidden".into(), "empty it, or name another directory"),
         Err(error) => fail(error.to_string(), "name a directory that can be read"),
     }
+}
+
+/// The mount at a directory whose process has ended. It is taken away here if something else is
+/// mounted under it.
+fn dead_at(directory: &Path) -> Result<Option<u64>, Failure> {
+    let here = mount::stack_at(directory).map_err(no_list)?;
+    for (under_count, top) in here.iter().enumerate().rev() {
+        let Some(name) = &top.array else { break };
+        if !is_dead(directory) {
+            let what = format!("array {name} is mounted there already");
+            return Err(Failure::new(directory.display(), what, "say 'cxlraid unmount' and the directory first"));
+        }
+        if under_count == 0 {
+            return Ok(Some(top.id));
+        }
+        mount::unmount(directory, true).map_err(|error| cannot_unmount(directory, error))?;
+    }
+    Ok(None)
 }
 
 /// Locks a directory against other commands that mount there, until what is returned is dropped.
 fn hold(directory: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| Failure::new(directory.display(), error, "name a directory that can be used");
-    let opened = File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(directory).map_err(failed)?;
+    // All commands lock the same directory, whatever is mounted on it now.
+    let opened = match mount::bottom(directory) {
+        Ok(bottom) => File::from(bottom),
+        Err(_) => File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(directory).map_err(failed)?,
+    };
     let begun = Instant::now();
     loop {
         match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
@@ -226,12 +254,16 @@ fn is_dead(directory: &Path) -> bool {
 }
 
 fn mounts() -> Result<Vec<Mounted>, Failure> {
-    mount::mounted().map_err(|error| Failure::new("/proc/self/mountinfo", error, "mount /proc"))
+    mount::mounted().map_err(no_list)
+}
+
+fn no_list(error: io::Error) -> Failure {
+    Failure::new("/proc/self/mountinfo", error, "mount /proc")
 }
 
 /// What is mounted at a directory, and not under another mount there.
 fn top(directory: &Path) -> Option<Mounted> {
-    mounts().ok()?.into_iter().rev().find(|mount| mount.directory == *directory)
+    mount::top_at(directory).ok()?
 }
 
 fn no_device(error: OsError) -> Failure {
@@ -261,10 +293,10 @@ fn begin(
     devices: Vec<OwnedFd>,
     flags: Flags,
 ) -> Result<Vec<Session>, Failure> {
-    let mount_flags = mount_flags(files, flags);
+    let manner = Manner { array, allow_other: flags.allow_other, flags: mount_flags(files, flags) };
     let mut sessions: Vec<Session> = Vec::new();
     for (place, device) in places.iter().zip(devices) {
-        let begun = mount_one(files, array, place, device, flags.allow_other, mount_flags);
+        let begun = mount_one(files, place, device, manner);
         match begun {
             Ok(session) => sessions.push(session),
             Err(failure) => {
@@ -276,17 +308,14 @@ fn begin(
     Ok(sessions)
 }
 
-fn mount_one(
-    files: &ArrayFiles,
-    array: &str,
-    place: &Place,
-    device: OwnedFd,
-    allow_other: bool,
-    flags: MountFlags,
-) -> Result<Session, Failure> {
+fn mount_one(files: &ArrayFiles, place: &Place, device: OwnedFd, manner: Manner<'_>) -> Result<Session, Failure> {
     let session = Session::new(*files.names(), &place.prefix, device)
         .map_err(|error| Failure::new(place.directory.display(), io::Error::from(error), "see 'cxlraid status'"))?;
-    mount::mount(&session, array, &place.directory, allow_other, flags).map_err(|error| match error {
+    let mounted = match place.dead {
+        Some(dead) => mount::mount_over_dead(&session, &place.directory, dead, manner),
+        None => mount::mount(&session, &place.directory, manner),
+    };
+    mounted.map_err(|error| match error {
         OsError::PERM | OsError::ACCESS => {
             Failure::new(place.directory.display(), "may not be mounted on by this user", "run the command as root")
         }

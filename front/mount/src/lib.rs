@@ -27,6 +27,6 @@ mod session;
 mod wire;
 
 pub use caller::drop_rights;
-pub use place::{Mounted, device, mount, mounted, unmount};
+pub use place::{Manner, Mounted, bottom, device, mount, mount_over_dead, mounted, stack_at, top_at, unmount};
 pub use session::Session;
 pub use sys::rustix::mount::MountFlags;
