@@ -117,16 +117,20 @@ impl Session {
         })
     }
 
-    pub(crate) fn write(&self, body: &[u8], answer: &mut Answer) -> Result<Done> {
+    pub(crate) fn write(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, rest) = wire::split::<WriteIn>(body)?;
         let bytes = rest.get(..asked.bytes as usize).ok_or(OsError::INVAL)?;
         require_range(asked.offset, asked.bytes.into())?;
         let flags = OFlags::from_bits_retain(asked.flags);
         self.on_file(asked.handle, |file, opened| {
-            let is_cached = asked.write_flags & wire::WRITE_CACHE != 0;
             let store = || {
                 if is_cached {
                     store_pages(file, asked.offset, bytes)
+        let is_cached = asked.write_flags & wire::WRITE_CACHE != 0;
+        if header.user != 0 && !is_cached && asked.write_flags & wire::WRITE_KILL_SET_ID == 0 {
+            // Other users than root have to lose set-ID bits, unless they have a capability.
+            caller::take_set_id_right(header);
+        }
                 } else if flags.contains(OFlags::APPEND) {
                     let (start, done) = file.append_slice(bytes)?;
                     opened.has_appended(file, asked.offset, done as u64, start + done as u64);

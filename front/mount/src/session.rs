@@ -251,7 +251,7 @@ impl Session {
             op::OPEN => self.open(header, body, answer),
             op::CREATE | op::TMPFILE => self.create(header, body, answer),
             op::READ => self.read(body, answer),
-            op::WRITE => self.write(body, answer),
+            op::WRITE => self.write(header, body, answer),
             op::FALLOCATE => self.allocate(body),
             op::LSEEK => self.seek(body, answer),
             op::FSYNC => self.sync(body),
@@ -280,9 +280,7 @@ impl Session {
 /// What the caller's identity is needed for.
 const fn needs(operation: u32) -> caller::Needs {
     match operation {
-        op::READ | op::WRITE | op::FALLOCATE | op::LSEEK | op::FSYNC | op::FLUSH | op::RELEASE | op::RELEASEDIR => {
-            caller::Needs::User
-        }
+        op::READ | op::WRITE | op::LSEEK | op::FSYNC | op::FLUSH | op::RELEASE | op::RELEASEDIR => caller::Needs::User,
         op::READDIR | op::STATFS | op::FORGET | op::BATCH_FORGET | op::INTERRUPT | op::INIT | op::DESTROY => caller::Needs::User,
         op::GETLK | op::SETLK | op::SETLKW | op::IOCTL => caller::Needs::User,
         _ => caller::Needs::Groups,
