@@ -14,6 +14,7 @@
 extern crate alloc;
 
 mod backings;
+mod beside;
 mod clean;
 mod copies;
 mod copy_access;

@@ -53,21 +53,21 @@ impl Inode {
 
     /// Nothing is read behind the end, if it is one: without the runtime segment nobody knows where
     /// it is.
-    fn ended(&self) -> Result<usize, OsError> {
+    pub(crate) fn ended(&self) -> Result<usize, OsError> {
         if self.files.array().runtime().is_lost() { Err(OsError::IO) } else { Ok(0) }
     }
 
     /// Whether data of these blocks may be computed from what a process that died has left half
     /// stored. Whoever may write to the file undoes that under the locks.
     #[inline]
-    fn waits_for_undo(&self, blocks: Blocks) -> bool {
+    pub(crate) fn waits_for_undo(&self, blocks: Blocks) -> bool {
         undo::is_needed(&self.geometry, self.out())
             && self.shared().stripes_unfinished.load(Ordering::Acquire) & blocks.mask() != 0
     }
 
     /// Reads from the members, or from where stores of mappings land.
     #[inline(always)]
-    unsafe fn read_range(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+    pub(crate) unsafe fn read_range(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         if !self.shared().is_mapped() {
             // SAFETY: as the caller promises.
             return unsafe { self.striper(self.out()).read(offset, dst, bytes) };

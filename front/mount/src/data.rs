@@ -14,6 +14,7 @@ use crate::{
 use file::FileRef;
 use linux_raw_sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
 use namespace::{Access, AtFlags, Node as Kind, OFlags, Opened, ProgramPath};
+use std::{thread, time::Duration};
 use sys::rustix::fs::{CWD, Dir, Mode, openat};
 use sys::{AsFd as _, OsError, Result};
 
@@ -25,6 +26,9 @@ const SEEK_HOLE: u32 = 4;
 const WORD_BYTES: usize = 8;
 /// How far the kind of a file lies behind the bits of its mode in what a directory tells.
 const KIND_SHIFT: u32 = 12;
+/// So often it is looked whether a writer is out of the way, each time after a moment.
+const PATIENCE_COUNT: u32 = 100;
+const MOMENT: Duration = Duration::from_millis(1);
 
 impl Session {
     pub(crate) fn open(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
@@ -110,7 +114,8 @@ impl Session {
             answer.fill(asked.bytes as usize, |buffer| {
                 let within = |position: u64| file.size().saturating_sub(position).min(buffer.len() as u64);
                 let (position, bytes) = opened.place(file, asked.offset, within);
-                let done = file.read_slice(position, buffer);
+                let is_call = asked.read_flags & wire::READ_LOCK_OWNER != 0;
+                let done = if is_call { file.read_slice(position, buffer) } else { read_pages(file, position, buffer) };
                 opened.has_moved(file, (asked.offset, position), bytes, done.unwrap_or(0) as u64);
                 done
             })
@@ -122,15 +127,15 @@ impl Session {
         let bytes = rest.get(..asked.bytes as usize).ok_or(OsError::INVAL)?;
         require_range(asked.offset, asked.bytes.into())?;
         let flags = OFlags::from_bits_retain(asked.flags);
-        self.on_file(asked.handle, |file, opened| {
-            let store = || {
-                if is_cached {
-                    store_pages(file, asked.offset, bytes)
         let is_cached = asked.write_flags & wire::WRITE_CACHE != 0;
         if header.user != 0 && !is_cached && asked.write_flags & wire::WRITE_KILL_SET_ID == 0 {
             // Other users than root have to lose set-ID bits, unless they have a capability.
             caller::take_set_id_right(header);
         }
+        self.on_file(asked.handle, |file, opened| {
+            let store = || {
+                if is_cached {
+                    store_pages(file, asked.offset, bytes)
                 } else if flags.contains(OFlags::APPEND) {
                     let (start, done) = file.append_slice(bytes)?;
                     opened.has_appended(file, asked.offset, done as u64, start + done as u64);
@@ -270,6 +275,21 @@ impl Session {
 fn require_range(offset: u64, bytes: u64) -> Result<()> {
     let fits = offset.checked_add(bytes).is_some_and(|end| end <= i64::MAX as u64);
     if fits { Ok(()) } else { Err(OsError::INVAL) }
+}
+
+/// Reads pages for the kernel's cache. The program that waits for them may be the writer who is in
+/// the way: it writes to the file from memory that is a mapping of the file.
+fn read_pages(file: &FileRef, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    for _ in 0..PATIENCE_COUNT {
+        if let Some(done) = file.read_slice_at_once(offset, buffer, false)? {
+            return Ok(done);
+        }
+        thread::sleep(MOMENT);
+    }
+    match file.read_slice_at_once(offset, buffer, true)? {
+        Some(done) => Ok(done),
+        None => file.read_slice(offset, buffer),
+    }
 }
 
 /// Stores pages of the kernel's cache, which a program has stored to through a mapping. A file that

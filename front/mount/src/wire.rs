@@ -185,6 +185,9 @@ pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
 pub(crate) const OPEN_KILL_SET_ID: u32 = 1 << 0;
 
 pub(crate) const GETATTR_HANDLE: u32 = 1;
+/// The read is a program's call, which has an owner of locks. The kernel reads pages for its cache,
+/// for mappings, without one.
+pub(crate) const READ_LOCK_OWNER: u32 = 1 << 1;
 /// The write comes from the page cache: stores through a mapping.
 pub(crate) const WRITE_CACHE: u32 = 1;
 pub(crate) const LOCK_FLOCK: u32 = 1;
