@@ -104,6 +104,15 @@ impl Files {
         (record.generation == attribute.generation).then_some(record.state)
     }
 
+    /// Tells whether a file's record is free, or another file's.
+    ///
+    /// # Errors
+    /// Those of reading the record.
+    pub fn is_free(&self, attribute: Attribute) -> Result<bool, OsError> {
+        let record = self.table().load(self.array(), attribute.inode)?;
+        Ok(record.is_none_or(|record| record.generation != attribute.generation))
+    }
+
     /// Notes that a file without a name has one, or that the log of names has it: a new one, or one
     /// that was being linked when a crash came.
     pub fn has_name(&self, attribute: Attribute) {

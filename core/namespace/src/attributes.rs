@@ -302,8 +302,15 @@ impl Namespace {
                     return change.by_link(&On { slot, root: self.root(slot)?, first: true, afresh: false }, fd);
                 }
                 // A descriptor that only names a file without this name.
-                let attribute = self.attribute_open(fd)?.ok_or(OsError::STALE)?;
-                let file = self.attach_open_locked(fd, attribute, false)?;
+                let attribute = self.attribute_open(fd)?.ok_or(OsError::STALE);
+                let file = match attribute.and_then(|attribute| self.attach_open_locked(fd, attribute, false)) {
+                    // Somebody has replaced or removed the file after it was looked up.
+                    Err(OsError::STALE) if self.is_gone(fd)? => {
+                        let slot = self.array().first_in_use()?;
+                        return change.by_link(&On { slot, root: self.root(slot)?, first: true, afresh: false }, fd);
+                    }
+                    file => file?,
+                };
                 return self.change_file(fd, &file, change);
             };
             self.change_file(fd, file, change)

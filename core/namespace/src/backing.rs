@@ -112,7 +112,7 @@ fn read_attribute(fd: impl AsFd) -> Result<Option<Attribute>> {
 }
 
 /// Reads the same as [`read_attribute`] through a descriptor that may be opened with O_PATH.
-fn attribute_behind(fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
+pub(crate) fn attribute_behind(fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
     let mut value = [0; ATTRIBUTE_BYTES];
     let link = crate::descriptor::link(fd.as_raw_fd());
     decode(getxattr(link.as_slice(), ATTRIBUTE_NAME, &mut value), &value)

@@ -228,45 +228,49 @@ impl Namespace {
         to: impl Into<ProgramPath<'p>>,
         follow: bool,
     ) -> Result<Reached<(), HostPair>> {
-        self.changing_two(from.into(), to.into(), |from, to| {
-            // A slash behind the name means the directory that a symlink there leads to.
-            let follow = follow || from.text().ends_with(b"/") || is_dots(from.text());
-            let from = if follow {
-                let found = self.find(from, OFlags::PATH | OFlags::CLOEXEC, true)?;
-                found.and_then(|found| Ok(Target::new(from, found.path, false)))?
-            } else {
-                self.target(from)?
-            };
-            let stat = match &from {
-                // What is to have another name is looked at before the place of that.
-                Reached::Array(from) => Some(self.doubting(&from.path, || self.asking_first(|on| from.on(on)?.stat()))?),
-                Reached::Host(_) => None,
-            };
-            let to = self.target(to);
-            if to.is_err() && matches!(from, Reached::Host(_)) {
-                // The first path is to be looked at first: whoever knows the host does that.
-                return Err(OsError::XDEV);
-            }
-            both(from, to?)?.and_then(|(from, to)| {
-                let make = |on: &On, goal: &Located<'_>| {
-                    let source = from.on(on)?;
-                    match linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty()) {
-                        // Somebody has removed the source on this member by hand, after it was
-                        // looked at.
-                        Err(OsError::NOENT) if on.first && self.is_denied(&from.path) && self.arbitrate_locked(&from.path)? => {
-                            Err(AGAIN)
-                        }
-                        // A directory, or what is another user's, has the file's place on this
-                        // member.
-                        Err(OsError::PERM) if !on.first => Err(OsError::NOENT),
-                        result => result,
+        self.changing_two(from.into(), to.into(), |from, to| self.link_locked(from, to, follow))
+    }
+
+    /// Does what [`Self::link`] does; the namespace lock is held, and the paths are as they are
+    /// called now.
+    fn link_locked(&self, from: ProgramPath<'_>, to: ProgramPath<'_>, follow: bool) -> Result<Reached<(), HostPair>> {
+        // A slash behind the name means the directory that a symlink there leads to.
+        let follow = follow || from.text().ends_with(b"/") || is_dots(from.text());
+        let from = if follow {
+            let found = self.find(from, OFlags::PATH | OFlags::CLOEXEC, true)?;
+            found.and_then(|found| Ok(Target::new(from, found.path, false)))?
+        } else {
+            self.target(from)?
+        };
+        let stat = match &from {
+            // What is to have another name is looked at before the place of that.
+            Reached::Array(from) => Some(self.doubting(&from.path, || self.asking_first(|on| from.on(on)?.stat()))?),
+            Reached::Host(_) => None,
+        };
+        let to = self.target(to);
+        if to.is_err() && matches!(from, Reached::Host(_)) {
+            // The first path is to be looked at first: whoever knows the host does that.
+            return Err(OsError::XDEV);
+        }
+        both(from, to?)?.and_then(|(from, to)| {
+            let make = |on: &On, goal: &Located<'_>| {
+                let source = from.on(on)?;
+                match linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty()) {
+                    // Somebody has removed the source on this member by hand, after it was
+                    // looked at.
+                    Err(OsError::NOENT) if on.first && self.is_denied(&from.path) && self.arbitrate_locked(&from.path)? => {
+                        Err(AGAIN)
                     }
-                };
-                let link = || self.make_everywhere(&to, AtFlags::empty(), make);
-                let record = NameRecord { to: &to.path, ..record(NameKind::Link, &from.path, self.file_and_last(&from, stat).0) };
-                let is_apart = is_file(stat);
-                self.logged(record, || if is_apart { link() } else { self.restructuring(link) })
-            })
+                    // A directory, or what is another user's, has the file's place on this
+                    // member.
+                    Err(OsError::PERM) if !on.first => Err(OsError::NOENT),
+                    result => result,
+                }
+            };
+            let link = || self.make_everywhere(&to, AtFlags::empty(), make);
+            let record = NameRecord { to: &to.path, ..record(NameKind::Link, &from.path, self.file_and_last(&from, stat).0) };
+            let is_apart = is_file(stat);
+            self.logged(record, || if is_apart { link() } else { self.restructuring(link) })
         })
     }
 
@@ -280,13 +284,11 @@ impl Namespace {
     pub fn link_descriptor<'p>(&self, fd: BorrowedFd<'_>, node: &Node, to: impl Into<ProgramPath<'p>>) -> Result<Reached<()>> {
         let to = to.into();
         let opened = match node {
-            // What only names a file may have another name by now.
-            Node::Path(_)
-                if is_file(sys::rustix::fs::fstat(fd).ok())
-                    && !self.logical_path_of(fd)?.is_some_and(|path| self.leads_to(&path, fd)) =>
-            {
-                Some(self.file_open_as(fd, node, false)?)
-            }
+            Node::Path(_) if is_file(sys::rustix::fs::fstat(fd).ok()) => match self.link_by_name(fd, to)? {
+                Some(linked) => return Ok(linked),
+                // What only names a file may have another name by now.
+                None => Some(self.file_open_as(fd, node, false)?),
+            },
             _ => None,
         };
         let ((Node::File(file), _) | (_, Some(file))) = (node, &opened) else {
@@ -301,11 +303,8 @@ impl Namespace {
                     }
                 });
             }
-            let from = self.logical_path_of(fd)?.ok_or(OsError::XDEV)?;
-            return match self.link(ProgramPath::known(&from), to, false)? {
-                Reached::Array(()) => Ok(Reached::Array(())),
-                Reached::Host(_) => Err(OsError::XDEV),
-            };
+            let missing = if self.logical_path_of(fd)?.is_some() { OsError::NOENT } else { OsError::XDEV };
+            return self.link_by_name(fd, to)?.ok_or(missing);
         };
         self.change_name(to, |target| {
             // The kernel looks at the new name first.
@@ -340,6 +339,18 @@ impl Namespace {
                 self.files.linked(file.attribute());
                 Ok(())
             })
+        })
+    }
+
+    /// Gives what a descriptor names another name, by the name that the kernel knows it by; None if
+    /// that does not lead there. While the namespace lock is held no program renames it.
+    fn link_by_name(&self, fd: BorrowedFd<'_>, to: ProgramPath<'_>) -> Result<Option<Reached<()>>> {
+        self.changing_at(to, |to| {
+            let Some(from) = self.logical_path_of(fd)?.filter(|path| self.leads_to(path, fd)) else { return Ok(None) };
+            match self.link_locked(ProgramPath::known(&from), to, false)? {
+                Reached::Array(()) => Ok(Some(Reached::Array(()))),
+                Reached::Host(_) => Err(OsError::XDEV),
+            }
         })
     }
 

@@ -32,9 +32,10 @@ impl Namespace {
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Directory && !flags.contains(OFlags::PATH) {
             if flags.contains(OFlags::TMPFILE)
-                && let Some(path) = self.name_of(fd)?
+                && stat.st_nlink != 0
+                && let Some(path) = self.logical_path_of(fd)?
             {
-                return self.unnamed_in(&path, flags, mode);
+                return self.unnamed_in(fd, &path, flags, mode);
             }
             if flags.intersects(OFlags::CREATE | OFlags::TRUNC) {
                 return Err(OsError::ISDIR);
@@ -70,8 +71,12 @@ impl Namespace {
         Ok(Opened { anchor, node, path: Vec::new(), is_made: false })
     }
 
-    fn unnamed_in(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Opened> {
-        match self.open(ProgramPath::known(path), flags, mode)? {
+    /// Makes a file without a name in an open directory, which has this logical path or had it a
+    /// moment ago: the directory itself leads to where it is now.
+    fn unnamed_in(&self, fd: BorrowedFd<'_>, path: &[u8], flags: OFlags, mode: u32) -> Result<Opened> {
+        let text = [path, b"/."].concat();
+        let here = ProgramPath::relative(fd, self.slot_of(fd), &text, path.len());
+        match self.open(here, flags, mode)? {
             crate::Reached::Array(opened) => Ok(opened),
             crate::Reached::Host(_) => Err(OsError::XDEV),
         }
@@ -139,9 +144,17 @@ impl Namespace {
         act(&crate::descriptor::link(held.as_raw_fd()))
     }
 
-    /// The logical path of what is open, if that still leads to it.
-    fn name_of(&self, fd: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
-        Ok(self.logical_path_of(fd)?.filter(|path| self.leads_to(path, fd)))
+    /// Tells whether a descriptor is all that is left of a file: it has no name, nobody has it open,
+    /// and the array has given its number back. What is done to such a file nobody can see.
+    ///
+    /// # Errors
+    /// Those of reading its attribute and its record.
+    pub fn is_gone(&self, fd: BorrowedFd<'_>) -> Result<bool> {
+        let stat = fstat(fd)?;
+        if stat.st_nlink != 0 || FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(false);
+        }
+        crate::backing::attribute_behind(fd)?.map_or(Ok(true), |attribute| self.files.is_free(attribute))
     }
 
     /// The file that is open.

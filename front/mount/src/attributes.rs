@@ -7,11 +7,15 @@ use crate::{
 };
 use file::FileRef;
 use namespace::{Access, AtFlags, FileType, Namespace, Node as Kind, OFlags, Timestamps, XattrFlags, handover};
+use std::{thread, time::Duration};
 use sys::rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT, fstat};
 use sys::{AsFd as _, BorrowedFd, OsError, Result};
 
 /// Values and lists of extended attributes are at most this long (xattr(7)).
 const XATTR_BYTES_MAX: usize = 65536;
+/// So often a change of what is stale is tried again, each time after a moment.
+const STALE_TRY_COUNT: u32 = 20;
+const MOMENT: Duration = Duration::from_millis(1);
 /// Leaves an owner or a group as it is (chown(2)).
 const UNCHANGED: u32 = u32::MAX;
 
@@ -100,8 +104,8 @@ impl Session {
             }
             Ok(())
         };
-        caller::losing_set_id(has(valid::KILL_SET_ID), || self.on(header, handle, change))?;
-        self.tell_attributes(header, handle, answer)
+        while_stale(|| caller::losing_set_id(has(valid::KILL_SET_ID), || self.on(header, handle, change)))?;
+        while_stale(|| self.tell_attributes(header, handle, answer))
     }
 
     /// Truncates what a descriptor only names. The caller's right to write decides; what the array
@@ -111,7 +115,11 @@ impl Session {
             return self.names.truncate_open(fd, kind, bytes);
         }
         self.names.access_open(fd, kind, Access::WRITE_OK, AtFlags::EACCESS)?;
-        let opened = caller::as_root(|| self.names.reopen(fd, kind, OFlags::WRONLY | OFlags::CLOEXEC, 0))?;
+        let opened = match caller::as_root(|| self.names.reopen(fd, kind, OFlags::WRONLY | OFlags::CLOEXEC, 0)) {
+            // Somebody has replaced or removed the file after it was looked up.
+            Err(OsError::STALE) if caller::as_root(|| self.names.is_gone(fd))? => return Ok(()),
+            opened => opened?,
+        };
         let Kind::File(file) = &opened.node else { return Err(OsError::INVAL) };
         file.truncate(bytes)?;
         tell_modified(file, opened.anchor.as_fd());
@@ -172,6 +180,18 @@ impl Session {
         self.on_node(header.node, |fd, kind| self.names.fremovexattr(fd, kind, name))?;
         Ok(Done::Answered)
     }
+}
+
+/// Runs `act`, and again for a moment as long as it is stale: a file without a name whose last user
+/// closes it now can be found no more, and is not gone yet.
+fn while_stale<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..STALE_TRY_COUNT {
+        match act() {
+            Err(OsError::STALE) => thread::sleep(MOMENT),
+            result => return result,
+        }
+    }
+    act()
 }
 
 /// Answers with a value, or with its length if the program has room for none.

@@ -10,6 +10,9 @@ use namespace::{FileType, Reached, RenameFlags};
 use sys::rustix::fs::{CWD, readlinkat};
 use sys::{OsError, OwnedFd, Result};
 
+/// A name that is another file's each time is looked up so often.
+const LOOK_COUNT: u32 = 8;
+
 /// What a name of the array leads to; out of the array none does, since no symlink is followed
 /// here.
 pub(crate) fn inside<T, H>(reached: Reached<T, H>) -> Result<T> {
@@ -34,16 +37,18 @@ impl Session {
     /// Tells the kernel what a name leads to.
     fn tell_child(&self, child: &Child, answer: &mut Answer) -> Result<Done> {
         let entry = self.over_losses(|| {
-            // Members that contradict each other are settled by this; the descriptor alone tells
-            // nothing of that.
-            inside(self.names.stat(child.path(), false)?)?;
-            let entry = self.entry(inside(self.names.look_at(child.path(), false)?)?)?;
-            if entry.attributes.links != 0 {
-                return Ok(entry);
+            for _ in 0..LOOK_COUNT {
+                // Members that contradict each other are settled by this; the descriptor alone
+                // tells nothing of that.
+                inside(self.names.stat(child.path(), false)?)?;
+                let entry = self.entry(inside(self.names.look_at(child.path(), false)?)?)?;
+                if entry.attributes.links != 0 {
+                    return Ok(entry);
+                }
+                // It was removed or replaced since, or somebody has removed it on this member by
+                // hand. The kernel links nothing that has no name.
+                self.nodes.forget(entry.node, 1);
             }
-            // It was removed since, or somebody has removed it on this member by hand. The kernel
-            // links nothing that has no name.
-            self.nodes.forget(entry.node, 1);
             inside(self.names.stat(child.path(), false)?)?;
             Err(OsError::STALE)
         })?;
