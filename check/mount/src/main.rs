@@ -9,7 +9,9 @@
 mod dying;
 mod ground;
 mod handed;
+mod meanwhile;
 mod peer;
+mod rights;
 mod scenes;
 
 use peer::Programs;

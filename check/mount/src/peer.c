@@ -6,14 +6,19 @@
 #include <pthread.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -262,12 +267,196 @@ static long list(const char *path, char *names) {
     return count;
 }
 
+/* Whether a descriptor is open in what is no mount of an array (FUSE_SUPER_MAGIC). A dead one does not say. */
+static int is_elsewhere(int fd) {
+    struct statfs in;
+    return fstatfs(fd, &in) == 0 && (unsigned)in.f_type != 0x65735546;
+}
+
+/* Writes into a directory until a file is there. Calls may fail; what they reach must be a mount. */
+static long write_there(const char *directory, const char *stop) {
+    static char path[5000];
+    long written = 0;
+    while (access(stop, F_OK) != 0) {
+        int here = open(directory, O_RDONLY | O_DIRECTORY);
+        if (here >= 0 && is_elsewhere(here)) return -1;
+        close(here);
+        snprintf(path, sizeof path, "%s/written%ld", directory, written % 50);
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (fd >= 0 && is_elsewhere(fd)) return -1;
+        if (fd >= 0 && write(fd, "written", 7) == 7) written++;
+        close(fd);
+    }
+    return written;
+}
+
+/* Renames something to and fro until a file is there. */
+static long rename_to_and_fro(const char *from, const char *to, const char *stop) {
+    long count = 0;
+    while (access(stop, F_OK) != 0) {
+        if (rename(from, to) || rename(to, from)) return -1;
+        count++;
+    }
+    return count;
+}
+
+/* Replaces a file until another is there. */
+static long replace(const char *path, const char *stop) {
+    static char other[5000];
+    long count = 0;
+    snprintf(other, sizeof other, "%s.new", path);
+    while (access(stop, F_OK) != 0) {
+        int fd = open(other, O_WRONLY | O_CREAT | O_EXCL, 0600);
+        if (fd < 0 || close(fd) || rename(other, path)) return -1;
+        count++;
+    }
+    return count;
+}
+
+/* Works in the current directory, which somebody renames meanwhile, until a file is there. */
+static long work_here(const char *stop) {
+    static char own[64];
+    long round = 0;
+    while (access(stop, F_OK) != 0) {
+        int fd;
+        round++;
+        MUST((fd = open(".", O_TMPFILE | O_RDWR, 0600)) >= 0);
+        snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
+        MUST(linkat(AT_FDCWD, own, AT_FDCWD, "named", AT_SYMLINK_FOLLOW) == 0);
+        MUST(close(fd) == 0);
+        MUST(link("named", "second") == 0);
+        MUST(chmod("second", 0640) == 0);
+        MUST(stat("second", &found) == 0 && found.st_nlink == 2 && (found.st_mode & 0777) == 0640);
+        MUST(unlink("named") == 0 && unlink("second") == 0);
+        MUST(stat("..", &found) == 0);
+        MUST((fd = open("..", O_RDONLY | O_DIRECTORY)) >= 0);
+        MUST(close(fd) == 0);
+    }
+    return round;
+}
+
+/* Changes what a file is like that somebody replaces meanwhile, until another file is there. */
+static long change_there(const char *path, const char *stop) {
+    struct timespec times[2] = {{.tv_sec = 1000000}, {.tv_sec = 2000000}};
+    long round = 0;
+    while (access(stop, F_OK) != 0) {
+        round++;
+        MUST(chmod(path, 0600 + round % 8) == 0);
+        MUST(utimensat(AT_FDCWD, path, times, 0) == 0);
+        MUST(chown(path, 1, 1) == 0);
+        MUST(truncate(path, round % 9000) == 0);
+    }
+    return round;
+}
+
+/* Makes what a caller with some rights is to try itself on, in the current directory. As root. */
+static int make_ground(void) {
+    umask(0);
+    struct { const char *name; int mode, user; } files[] = {
+        {"roots", 0600, 0}, {"other", 0640, 2000}, {"mine", 06755, 1000}, {"mine2", 06755, 1000}, {"mine3", 06755, 1000},
+        {"shut/inner", 0644, 0}, {"sticky/theirs", 0644, 2000}};
+    if (mkdir("shut", 0700) || mkdir("sticky", 0777) || chmod("sticky", 01777)) return -1;
+    for (unsigned index = 0; index < sizeof files / sizeof *files; index++) {
+        int fd = open(files[index].name, O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (fd < 0 || write(fd, "text", 4) != 4 || fchown(fd, files[index].user, files[index].user ? 2000 : 0)) return -1;
+        if (fchmod(fd, files[index].mode) || close(fd)) return -1;
+    }
+    return setxattr("other", "trusted.note", "note", 4, 0);
+}
+
+/* Goes on as a user with these effective and permitted capabilities and no more. */
+static int become(int user, unsigned long capabilities) {
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2] = {{0}, {0}};
+    sets[0].effective = sets[0].permitted = (unsigned)capabilities;
+    sets[1].effective = sets[1].permitted = (unsigned)(capabilities >> 32);
+    if (prctl(PR_SET_KEEPCAPS, 1) || setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user)) return -1;
+    return syscall(SYS_capset, &head, sets);
+}
+
+#define TRY(call) do { long got = (call); text += got < 0 ? sprintf(text, " E%d", errno) : sprintf(text, " %ld", got); } while (0)
+
+/* What a file's mode is now. */
+static long mode_of(const char *path) {
+    struct stat now;
+    return lstat(path, &now) ? -1 : (long)now.st_mode;
+}
+
+static long opens(const char *path, int flags) {
+    int fd = open(path, flags, 0600);
+    return fd < 0 ? -1 : close(fd);
+}
+
+/* Changes bytes of a file in one of three ways, and tells what mode it has afterwards. */
+static long change_bytes(const char *path, int way) {
+    int fd = open(path, O_WRONLY);
+    if (fd < 0) return -1;
+    long done = way == 0 ? pwrite(fd, "other", 5, 0) : way == 1 ? ftruncate(fd, 2) : fallocate(fd, 0, 0, 9);
+    close(fd);
+    return done < 0 ? -1 : mode_of(path);
+}
+
+/* Tries what needs rights, and tells what came of each call. */
+static void try_all(char *text) {
+    struct timespec times[2] = {{.tv_sec = 1000000}, {.tv_sec = 2000000}};
+    char list[500];
+    text += sprintf(text, "tried");
+    TRY(opens("roots", O_RDONLY));
+    TRY(opens("roots", O_RDWR));
+    TRY(opens("other", O_RDONLY | O_NOATIME));
+    TRY(mode_of("shut/inner"));
+    TRY(opens("shut", O_RDONLY | O_DIRECTORY));
+    TRY(opens("shut/new", O_RDWR | O_CREAT | O_EXCL));
+    TRY(opens("shut", O_RDWR | O_TMPFILE));
+    TRY(mkdir("shut/directory", 0700));
+    TRY(rename("shut/inner", "shut/outer"));
+    TRY(symlink("x", "shut/link"));
+    TRY(unlink("sticky/theirs"));
+    TRY(change_bytes("mine", 0));
+    TRY(change_bytes("mine2", 1));
+    TRY(change_bytes("mine3", 2));
+    TRY(chmod("mine", 06711));
+    TRY(mode_of("mine"));
+    TRY(chmod("other", 0604));
+    TRY(mode_of("other"));
+    TRY(utimensat(AT_FDCWD, "other", times, 0));
+    TRY(truncate("other", 3));
+    TRY(setxattr("other", "user.x", "x", 1, 0));
+    TRY(listxattr("other", list, sizeof list));
+    TRY(setxattr("other", "trusted.other", "x", 1, 0));
+    TRY(link("other", "sticky/linked"));
+    TRY(chown("mine2", 1000, 0));
+    TRY(chown("other", 1000, 1000));
+    TRY(mode_of("mine2"));
+    TRY(mknod("sticky/device", S_IFCHR | 0600, makedev(1, 3)));
+    TRY(mknod("sticky/pipe", S_IFIFO | 0600, 0));
+    TRY(opens("shut/inner", O_RDWR | O_TRUNC));
+    TRY(unlink("shut/inner"));
+}
+
+/* Has a child with these rights try all in a new directory. */
+static long try_rights(const char *directory, int user, unsigned long capabilities, char *text) {
+    char *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        if (mkdir(directory, 0755) || chdir(directory) || chmod(".", 0777) || make_ground() || become(user, capabilities))
+            sprintf(shared, "not prepared: E%d", errno);
+        else
+            try_all(shared);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    strcpy(text, shared);
+    return munmap(shared, 4096);
+}
+
 int main(void) {
     static char line[9000], a[4096], b[4096], text[4200];
     setvbuf(stdout, NULL, _IOLBF, 0);
     while (fgets(line, sizeof line, stdin)) {
         char what = line[0], *rest = line + 1;
-        int k = 0;
+        int k = 0, from = 0;
         long x = 0, y = 0, result = -1;
         struct stat stat_;
         errno = 0;
@@ -315,6 +504,7 @@ int main(void) {
         case 'M': sscanf(rest, "%d %ld", &k, &x); maps[k] = mmap(NULL, x, PROT_READ | PROT_WRITE, MAP_SHARED, open_files[k], 0); result = maps[k] == MAP_FAILED ? -1 : 0; break;
         case 'S': sscanf(rest, "%d %ld %s", &k, &x, a); memcpy(maps[k] + x, a, strlen(a)); result = msync(maps[k], x + strlen(a), MS_SYNC); break;
         case 'V': sscanf(rest, "%d %ld %ld", &k, &x, &y); memcpy(text, maps[k] + x, y); text[y] = 0; result = y; break;
+        case 'I': sscanf(rest, "%d %d %ld %ld", &k, &from, &x, &y); result = pwrite(open_files[k], maps[from] + x, y, 0); break;
         case 'C': sscanf(rest, "%s %s %d", a, b, &k); result = append(a, b, k); break;
         case 'T': sscanf(rest, "%s %s %d %ld %ld", a, b, &k, &y, &x); result = toil(a, b, k, (enum harm)y, x); if (result < 0) strcpy(text, trouble); break;
         case 'N': sscanf(rest, "%d", &k); sprintf(a, "/proc/self/fd/%d", open_files[k]); result = open(a, O_RDONLY); if (result >= 0) result = close(result); break;
@@ -322,6 +512,12 @@ int main(void) {
         case 'U': sscanf(rest, "%d", &k); result = setgroups(0, NULL) || setresgid(k, k, k) ? -1 : setresuid(k, k, k); break;
         case 'x': sscanf(rest, "%s %ld %ld", a, &x, &y); result = lchown(a, x, y); break;
         case 'e': sscanf(rest, "%s %ld", a, &x); result = truncate(a, x); break;
+        case 'G': sscanf(rest, "%s %s", a, b); result = write_there(a, b); if (result < 0) strcpy(text, "it reached what is no mount"); break;
+        case 'E': sscanf(rest, "%s %s %s", a, b, text); strcpy(trouble, text); text[0] = 0; result = rename_to_and_fro(a, b, trouble); break;
+        case 'H': sscanf(rest, "%s %s", a, b); result = replace(a, b); break;
+        case 'B': sscanf(rest, "%s", a); result = work_here(a); if (result < 0) strcpy(text, trouble); break;
+        case 'A': sscanf(rest, "%s %s", a, b); result = change_there(a, b); if (result < 0) strcpy(text, trouble); break;
+        case 'v': sscanf(rest, "%s %d %lx", a, &k, (unsigned long *)&x); result = try_rights(a, k, x, text); break;
         case 'Z': sscanf(rest, "%s", a); result = shut_down(a); break;
         default: errno = EINVAL;
         }

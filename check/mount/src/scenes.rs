@@ -3,18 +3,20 @@
 use crate::{
     Options, dying,
     ground::{Ground, succeed, wait},
-    handed,
+    handed, meanwhile,
     peer::{Peer, Programs},
+    rights,
 };
 use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 29] = [
+pub(crate) const ALL: [(&str, Scene); 34] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
     ("set-id", set_id),
+    ("capabilities", rights::capabilities),
     ("listed", listed),
     ("looked-up", looked_up),
     ("locks", locks),
@@ -31,6 +33,10 @@ pub(crate) const ALL: [(&str, Scene); 29] = [
     ("member-barred", dying::barred),
     ("renamed", renamed_in_a_loss),
     ("killed", killed),
+    ("remounted", meanwhile::remounted),
+    ("from-mapping", meanwhile::from_mapping),
+    ("moved-meanwhile", meanwhile::moved),
+    ("replaced-meanwhile", meanwhile::replaced),
     ("service", service),
     ("refusals", refusals),
     ("fstab", fstab),

@@ -1,0 +1,177 @@
+//! What somebody does while another one is at work in the same place: a mount is taken over from a
+//! process that has died, directories are renamed, files are replaced.
+
+use crate::{
+    Options,
+    ground::{Ground, succeed},
+    peer::{Peer, Programs},
+};
+use std::{
+    fs,
+    process::Command,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+/// How often a mount's process dies under those who write there.
+const DEATH_COUNT: usize = 12;
+/// How long two are at work against each other.
+const TIME: Duration = Duration::from_secs(3);
+
+/// Who writes to a mount whose process dies, and which is mounted anew, never meets the directory
+/// that lies under it.
+pub(crate) fn remounted(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "1", 2)?;
+    ground.mount()?;
+    let stop = ground.path("stop").display().to_string();
+    let mut writers = [ground.through_mount()?, ground.through_mount()?];
+    for writer in &mut writers {
+        writer.tell(&format!("G @ {stop}"))?;
+    }
+    for round in 0..DEATH_COUNT {
+        ground.kill()?;
+        ground.mount().map_err(|why| format!("after {round} deaths: {why}"))?;
+        thread::sleep(Duration::from_millis(20));
+    }
+    concluded(&stop, &mut writers)?;
+    ground.unmount()?;
+    let left = fs::read_dir(ground.mounted()).map_err(|error| error.to_string())?.count();
+    if left > 0 {
+        return Err(format!("{left} names lie under the mount"));
+    }
+    // What lies under a dead mount is not hidden by a new one, and the dead one stays over it.
+    ground.mount()?;
+    ground.kill()?;
+    let (beside, mounted) = (ground.path("busy/x"), ground.mounted().display().to_string());
+    succeed(Command::new("mount").args(["--bind"]).arg(ground.path("")).arg(&beside))?;
+    let put = fs::write(beside.join("mounted/found"), "").map_err(|error| error.to_string());
+    let refused = put.and_then(|()| ground.refused(&["mount", ground.name(), &mounted], "not empty under a mount"));
+    let is_covered = fs::metadata(&mounted).is_err();
+    let removed = fs::remove_file(beside.join("mounted/found")).map_err(|error| error.to_string());
+    succeed(Command::new("umount").arg(&beside))?;
+    refused.and(removed)?;
+    if !is_covered {
+        return Err("a dead mount was taken away, and nothing is mounted in its place".into());
+    }
+    ground.good(&["mount", ground.name(), &mounted, "--options=ro,nosuid,nodev,noexec,allow_other"])?;
+    let list = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
+    let lines: Vec<&str> = list.lines().filter(|line| line.split(' ').nth(1) == Some(&mounted)).collect();
+    let is_right = |line: &str| {
+        let source = format!("{} ", ground.name());
+        line.starts_with(&source) && line.contains(" fuse.cxlraid ro,nosuid,nodev,noexec,") && line.contains("allow_other")
+    };
+    if lines.len() != 1 || !is_right(lines[0]) {
+        return Err(format!("it is mounted as {lines:?}"));
+    }
+    ground.good(&["unmount", &mounted])?;
+    ground.conclude()
+}
+
+/// A directory goes by any name while others work in it by names that begin there.
+pub(crate) fn moved(options: &Options, programs: &Programs) -> Result<(), String> {
+    against(options, programs, |ground, by_mount| {
+        let mut worker = ground.through_mount()?;
+        for line in ["d @/upper", "d @/upper/here", "D @/upper/here"] {
+            expect(&mut worker, line)?;
+        }
+        let mut other = if by_mount { ground.through_mount()? } else { ground.intercepted()? };
+        let stop = ground.path("stop").display().to_string();
+        worker.tell(&format!("B {stop}"))?;
+        other.tell(&format!("E @/upper @/lower {stop}"))?;
+        Ok([worker, other])
+    })
+}
+
+/// What a file is like can be changed by its name also at the moment in which it is replaced.
+pub(crate) fn replaced(options: &Options, programs: &Programs) -> Result<(), String> {
+    against(options, programs, |ground, by_mount| {
+        let mut worker = ground.through_mount()?;
+        expect(&mut worker, "o 0 @/file wc")?;
+        expect(&mut worker, "c 0")?;
+        let mut other = if by_mount { ground.through_mount()? } else { ground.intercepted()? };
+        let stop = ground.path("stop").display().to_string();
+        worker.tell(&format!("A @/file {stop}"))?;
+        other.tell(&format!("H @/file {stop}"))?;
+        Ok([worker, other])
+    })
+}
+
+/// A program of the library writes to a file from memory that is a mapping of the same file through
+/// the mount: it holds the locks when it needs pages that the mount's process reads.
+pub(crate) fn from_mapping(options: &Options, programs: &Programs) -> Result<(), String> {
+    const BYTES: usize = 600_000;
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let mut library = ground.intercepted()?;
+    let mounted = ground.mounted().join("file");
+    let content: Vec<u8> = (0..BYTES + 5000).map(|at| (at / 7 % 251) as u8).collect();
+    fs::write(&mounted, &content).map_err(|error| error.to_string())?;
+    for line in ["o 0 @/file w", &format!("o 1 {} w", mounted.display()), &format!("M 1 {}", content.len())] {
+        expect(&mut library, line)?;
+    }
+    // Who waits for itself ends when the mount's process does.
+    let (done, is_done) = mpsc::channel::<()>();
+    let kill = || ground.signal("KILL");
+    let answer = thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_done.recv_timeout(TIME * 5) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill();
+            }
+        });
+        let answer = library.ask(&format!("I 0 1 5000 {BYTES}"));
+        drop(done);
+        answer
+    })?;
+    if answer != BYTES.to_string() {
+        return Err(format!("the write gave {answer}"));
+    }
+    let found = fs::read(&mounted).map_err(|error| error.to_string())?;
+    // What the write has changed already it may take for what it writes: mapping and file are one.
+    let is_right = |at: usize| (1..5).any(|shift| content.get(at + shift * 5000) == Some(&found[at]));
+    if found.len() != content.len() || !(0..BYTES).all(is_right) {
+        return Err("other bytes were written".into());
+    }
+    drop(library);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// Has two work against each other for a while, the second through the mount and then under the
+/// library.
+fn against(
+    options: &Options,
+    programs: &Programs,
+    begin: impl Fn(&Ground<'_>, bool) -> Result<[Peer; 2], String>,
+) -> Result<(), String> {
+    for by_mount in [true, false] {
+        let mut ground = Ground::new(options, programs, "5", 3)?;
+        ground.mount()?;
+        let mut both = begin(&ground, by_mount)?;
+        thread::sleep(TIME);
+        concluded(&ground.path("stop").display().to_string(), &mut both)
+            .map_err(|why| format!("{} door: {why}", if by_mount { "the same" } else { "the other" }))?;
+        drop(both);
+        ground.unmount()?;
+        ground.conclude()?;
+    }
+    Ok(())
+}
+
+fn expect(peer: &mut Peer, line: &str) -> Result<(), String> {
+    let answer = peer.ask(line)?;
+    if answer == "0" { Ok(()) } else { Err(format!("{line}: {answer}")) }
+}
+
+/// Ends those who are at work, each of which must have done something and met nothing wrong.
+fn concluded(stop: &str, peers: &mut [Peer]) -> Result<(), String> {
+    fs::write(stop, "").map_err(|error| error.to_string())?;
+    let mut wrong = Vec::new();
+    for (index, peer) in peers.iter_mut().enumerate() {
+        let answer = peer.answer()?;
+        if !answer.parse::<u64>().is_ok_and(|count| count > 0) {
+            wrong.push(format!("program {index}: {answer}"));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+}
