@@ -78,6 +78,9 @@ fn text(
             |journal| format!("Journal: {}, {}", journal.place, journal.state_text()),
         ),
     ];
+    if superblock.level.keeps_copies() {
+        array.push(format!("Read Policy: {}", superblock.read_policy().name()));
+    }
     if superblock.level.has_chunks() {
         array.insert(3, format!("Chunk: {}", chunk_text(superblock.chunk)));
     }
@@ -95,7 +98,8 @@ fn text(
     let seen: Vec<String> = seen
         .map(|(slot, entry)| {
             let uuid = if entry.uuid.is_nil() { String::new() } else { format!(", {}", entry.uuid) };
-            format!("Slot {slot}: {}{uuid}", state_text(entry.state))
+            let mostly = if entry.is_write_mostly() { ", write-mostly" } else { "" };
+            format!("Slot {slot}: {}{mostly}{uuid}", state_text(entry.state))
         })
         .collect();
     let sections = [
@@ -161,6 +165,7 @@ mod tests {
             clean_count: 0,
             update_id: 0,
             previous_update_id: 0,
+            read_policy: 0,
             update_ns: 1_700_000_000 * 1_000_000_000 + 7,
             copy_sequence: 6,
             members,

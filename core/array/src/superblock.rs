@@ -154,6 +154,7 @@ fn blank(config: &Config) -> Result<Superblock> {
         clean_count: 0,
         update_id: draw_update_id()?,
         previous_update_id: 0,
+        read_policy: 0,
         update_ns: now_ns,
         copy_sequence: 0,
         members,

@@ -56,8 +56,8 @@ pub use names::{
     NAME_RECORD_ALIGN, NAME_RECORD_BYTES_MAX, NAMES_FILE_BYTES, NAMES_RING_BYTES, NameKind, NameRecord, PATH_BYTES_MAX,
 };
 pub use superblock::{
-    Access, COPY_BYTES, Features, JournalEntry, JournalPath, MemberEntry, MemberState, Outline, SUPERBLOCK_BYTES, SUPPORTED,
-    Superblock, SuperblockError,
+    Access, COPY_BYTES, Features, JournalEntry, JournalPath, MemberEntry, MemberState, Outline, ReadPolicy, SUPERBLOCK_BYTES,
+    SUPPORTED, Superblock, SuperblockError,
 };
 pub use table::{TABLE_HEADER_BYTES, TABLE_MARK_BYTES, TableError, TableHeader, TableKind};
 pub use uuid::{Uuid, UuidError};

@@ -27,8 +27,8 @@ pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
 // 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly
 // end. 1.4: the names of updates, and the event count with which a member went out. 1.5: members
-// that are written mostly.
-pub const SUPPORTED: Version = Version { major: 1, minor: 5 };
+// that are written mostly. 1.6: the read policy.
+pub const SUPPORTED: Version = Version { major: 1, minor: 6 };
 
 /// Bytes of the journal's path, with at least one NUL.
 const JOURNAL_PATH_BYTES: usize = 1024;
@@ -78,7 +78,8 @@ struct Bytes {
     clean_count: U64,
     update_id: U64,
     previous_update_id: U64,
-    reserved_2288: [u8; 1804],
+    read_policy: u8,
+    reserved_2289: [u8; 1803],
     checksum: U32,
 }
 
@@ -99,6 +100,7 @@ const _: () = assert!(offset_of!(Bytes, members) == 192);
 const _: () = assert!(offset_of!(Bytes, journal_kind) == 1216);
 const _: () = assert!(offset_of!(Bytes, clean_count) == 2264);
 const _: () = assert!(offset_of!(Bytes, update_id) == 2272);
+const _: () = assert!(offset_of!(Bytes, read_policy) == 2288);
 const _: () = assert!(offset_of!(Bytes, checksum) == 4092);
 
 /// One copy of a superblock.
@@ -140,6 +142,9 @@ pub struct Superblock {
     pub update_id: u64,
     /// The name of the update before. 0 if there was none, or one of a version before 1.4.
     pub previous_update_id: u64,
+    /// The [`ReadPolicy::code`] of the array, or that of a policy of a later version, which is
+    /// kept. 0 in superblocks of versions before 1.6.
+    pub read_policy: u8,
     /// When this copy was written, in nanoseconds since 1970 (UTC). For people; nothing is decided
     /// by it.
     pub update_ns: u64,
@@ -193,6 +198,47 @@ impl JournalPath {
 impl core::fmt::Debug for JournalPath {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+/// Which copy of the bytes a read takes, where the level keeps copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum ReadPolicy {
+    /// Copies take turns, by file and by region of a file.
+    #[default]
+    RoundRobin = 0,
+    /// Copies in memory that is nearest to the processor on which the reader runs.
+    Local = 1,
+    /// Copies take turns in inverse proportion to the time that reads of them take.
+    Latency = 2,
+}
+
+impl ReadPolicy {
+    /// Every policy, ascending by code.
+    pub const ALL: [Self; 3] = [Self::RoundRobin, Self::Local, Self::Latency];
+
+    /// The number stored on media.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The policy stored as `code`. One that this program does not know is round robin to it: all
+    /// copies hold the same bytes.
+    #[must_use]
+    pub fn from_code(code: u8) -> Self {
+        Self::ALL.into_iter().find(|policy| policy.code() == code).unwrap_or_default()
+    }
+
+    /// The policy's name in commands.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::Local => "local",
+            Self::Latency => "latency",
+        }
     }
 }
 
@@ -399,7 +445,8 @@ impl Superblock {
             clean_count: self.clean_count.into(),
             update_id: self.update_id.into(),
             previous_update_id: self.previous_update_id.into(),
-            reserved_2288: [0; 1804],
+            read_policy: self.read_policy,
+            reserved_2289: [0; 1803],
             checksum: U32::ZERO,
         };
         bytes.checksum = bytes.compute_checksum().into();
@@ -497,6 +544,12 @@ impl Superblock {
     #[must_use]
     pub fn entry_of(&self, other: &Self) -> Option<&MemberEntry> {
         self.members.get(other.slot).filter(|entry| entry.uuid == other.member_uuid)
+    }
+
+    /// The array's read policy.
+    #[must_use]
+    pub fn read_policy(&self) -> ReadPolicy {
+        ReadPolicy::from_code(self.read_policy)
     }
 
     /// The byte offset of a copy within the file.
@@ -629,6 +682,7 @@ impl Bytes {
             clean_count: self.clean_count.get(),
             update_id: self.update_id.get(),
             previous_update_id: self.previous_update_id.get(),
+            read_policy: self.read_policy,
             update_ns: self.update_ns.get(),
             copy_sequence: self.copy_sequence.get(),
             members: self.decode_members()?,
@@ -704,7 +758,8 @@ mod tests {
                 clean_count,
                 update_id,
                 previous_update_id,
-                reserved_2288,
+                read_policy,
+                reserved_2289,
                 checksum
             ]
         );

@@ -43,6 +43,7 @@ pub(crate) fn superblock() -> Superblock {
         clean_count: 0,
         update_id: 0,
         previous_update_id: 0,
+        read_policy: 0,
         update_ns: 1_700_000_100_000_000_000,
         copy_sequence: 7,
         members,
@@ -106,6 +107,13 @@ pub(crate) fn superblocks_1_5() -> [Superblock; 2] {
         superblock.members[3].flags = MemberEntry::WRITE_MOSTLY | 0x80;
         superblock
     })
+}
+
+/// Returns the superblocks of version 1.5 with what version 1.6 added: the read policy, in the second
+/// one of a later version.
+pub(crate) fn superblocks_1_6() -> [Superblock; 2] {
+    let [first, second] = superblocks_1_5();
+    [Superblock { read_policy: ReadPolicy::Latency.code(), ..first }, Superblock { read_policy: 0xf3, ..second }]
 }
 
 pub(crate) const JOURNAL: Uuid =

@@ -74,10 +74,21 @@ fn superblock_1_4_is_read() {
 }
 
 #[test]
-fn superblock_1_5_is_read_and_written_the_same() {
-    let (file, [first, second]) = (image("superblock-1.5.bin"), fixture::superblocks_1_5());
+fn superblock_1_6_is_read_and_written_the_same() {
+    let (file, [first, second]) = (image("superblock-1.6.bin"), fixture::superblocks_1_6());
     assert_eq!(Superblock::choose(&file), Ok((second.clone(), 1)));
     assert_eq!([first.encode(), second.encode()].concat(), file);
+    // The second one has a policy that this version does not know, and keeps it.
+    assert_eq!((first.read_policy(), second.read_policy()), (ReadPolicy::Latency, ReadPolicy::RoundRobin));
+    assert_eq!((file[2288], file[COPY_BYTES + 2288]), (2, 0xf3));
+}
+
+#[test]
+fn superblock_1_5_is_read() {
+    let (file, [first, second]) = (image("superblock-1.5.bin"), fixture::superblocks_1_5());
+    assert_eq!(Superblock::choose(&file), Ok((second.clone(), 1)));
+    assert_eq!(Superblock::decode(record(&file, 0)), Ok(first.clone()));
+    assert_eq!(first.read_policy(), ReadPolicy::RoundRobin);
     let mostly = |superblock: &Superblock| superblock.members.map(|entry| entry.is_write_mostly());
     assert_eq!((mostly(&first)[..4].to_vec(), mostly(&first)), (vec![false, true, false, true], mostly(&second)));
 }
@@ -92,7 +103,7 @@ fn the_older_copy_serves_where_the_newer_is_torn_or_cut_off() {
 #[test]
 fn superblocks_that_cannot_be_used_say_why() {
     use SuperblockError::*;
-    let newer = NewerVersion { found: Version { major: 2, minor: 3 }, supported: Version { major: 1, minor: 5 } };
+    let newer = NewerVersion { found: Version { major: 2, minor: 3 }, supported: Version { major: 1, minor: 6 } };
     for (name, error) in [
         ("superblock-corrupt.bin", BadChecksum { copy: 0 }),
         ("superblock-newer.bin", newer),

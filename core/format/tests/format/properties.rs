@@ -69,6 +69,7 @@ pub(crate) fn superblocks() -> impl Strategy<Value = Superblock> {
                     clean_count: events - events % 3,
                     update_id: events / 3,
                     previous_update_id: events / 5,
+                    read_policy: events as u8,
                     update_ns,
                     copy_sequence: sequence,
                     members,
