@@ -23,6 +23,6 @@ mod line;
 pub mod stand_in;
 mod template;
 
-pub use arch::{Isa, fence, timestamp, write_back};
+pub use arch::{Isa, fence, timestamp, timestamp_in_order, write_back};
 pub use domain::{Flush, PersistenceDomain};
 pub use kernels::{Kernels, kernels, kernels_for, store_line};

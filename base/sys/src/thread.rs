@@ -24,6 +24,8 @@ pub struct ThreadBlock {
     pub lane: AtomicU32,
     /// Words of front/preload, which has a name for each (`thread::word` there).
     pub front: [AtomicUsize; 24],
+    /// How many reads of copies this thread does before it times one (core/array).
+    pub reads_left: AtomicU32,
 }
 
 const BLOCK_BYTES: usize = size_of::<ThreadBlock>();

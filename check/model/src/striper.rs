@@ -2,7 +2,9 @@
 
 use crate::encoding::members_of;
 use crate::{Rng, encoding};
-use array::{IoFault, Striper, absent};
+use array::shares::NODE_COUNT;
+use array::{IoFault, Reading, Shares, Striper, absent};
+use format::ReadPolicy;
 use layout::Geometry;
 use medium::Medium;
 use units::{MemberSet, Slot};
@@ -31,6 +33,8 @@ pub struct StriperModel<M> {
     geometry: Geometry,
     members: Vec<Option<M>>,
     out: MemberSet,
+    /// Which copies are read; None for the lowest.
+    shares: Option<Shares>,
     file: Vec<u8>,
     rng: Rng,
     name: String,
@@ -43,12 +47,15 @@ impl<M: Medium> StriperModel<M> {
     pub fn new(geometry: Geometry, members: Vec<Option<M>>, file_bytes: usize, seed: u64) -> Self {
         let (level, count, chunk) = (geometry.level(), geometry.member_count(), geometry.chunk().bytes());
         let name = format!("RAID {level}, {count} members, chunk {chunk}, {file_bytes} bytes, seed {seed}");
-        Self { geometry, members, out: MemberSet::EMPTY, file: vec![0; file_bytes], rng: Rng::new(seed), name }
+        Self { geometry, members, out: MemberSet::EMPTY, shares: None, file: vec![0; file_bytes], rng: Rng::new(seed), name }
     }
 
     /// Does `steps` random operations and looks at every member at the end and now and then.
     pub fn run(&mut self, steps: usize) {
         for step in 0..steps {
+            if self.rng.one_in(20) {
+                self.draw_policy();
+            }
             match self.rng.below(16) {
                 0..=6 => self.write(),
                 7..=10 => self.read(),
@@ -71,13 +78,26 @@ impl<M: Medium> StriperModel<M> {
             geometry: &self.geometry,
             members: &self.members,
             out,
-            turn: 0,
-            read_last: MemberSet::EMPTY,
+            turn: self.file.len() as u64,
+            reading: self.shares.as_ref().map_or(Reading::LOWEST, Shares::reading),
             kernels,
             undo: None,
             by_calls: false,
         };
         operate(&striper).unwrap_or_else(|fault| panic!("{}: {fault:?} with {:?} out", self.name, self.out))
+    }
+
+    /// Other copies are read from now on. Whichever they are, the bytes are the same.
+    fn draw_policy(&mut self) {
+        let policies = ReadPolicy::ALL;
+        let Some(policy) = policies.get(self.rng.below(policies.len() as u64 + 1) as usize) else {
+            self.shares = None;
+            return;
+        };
+        let member_count = self.geometry.member_count();
+        let mut some = || MemberSet::from_bits((self.rng.below(1 << 32) & self.rng.below(1 << 32)) as u32);
+        let (mostly, near) = (some(), [(); NODE_COUNT].map(|()| some()));
+        self.shares.get_or_insert_default().set(*policy, mostly, &near, member_count);
     }
 
     /// A range: anything, something short, or whole chunks or stripes give or take a byte.

@@ -1,7 +1,7 @@
 //! Memory that fails under the striper: a member's, the program's, and more members than the level
 //! bears.
 
-use array::{IoFault, Striper, absent};
+use array::{IoFault, Reading, Striper, absent};
 use cxlraid_model::{Face, Member, Memory, Rng, encoding, mapped_files};
 use dax::Backing;
 use layout::{Geometry, Level};
@@ -24,7 +24,7 @@ fn striper<'a, M>(geometry: &'a Geometry, members: &'a [Option<M>], out: MemberS
         members,
         out: out.union(absent(members)),
         turn: 0,
-        read_last: MemberSet::EMPTY,
+        reading: Reading::IN_TURN,
         kernels: persist::kernels(),
         undo: None,
         by_calls: false,

@@ -1,7 +1,7 @@
 //! What members have lost is computed in place, byte for byte what they had, and nothing is stored
 //! to the others.
 
-use array::{IoFault, Striper};
+use array::{IoFault, Reading, Striper};
 use cxlraid_model::{Face, Memory, Rng, mapped_files};
 use layout::{Geometry, Level};
 use medium::Medium;
@@ -15,7 +15,7 @@ fn striper<'a, M: Medium>(geometry: &'a Geometry, members: &'a [Option<M>], out:
         members,
         out,
         turn: 0,
-        read_last: MemberSet::EMPTY,
+        reading: Reading::IN_TURN,
         kernels: persist::kernels(),
         undo: None,
         by_calls: false,

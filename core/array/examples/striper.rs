@@ -4,7 +4,7 @@
 //! unnamed files of 512 MiB on /dev/shm; both ways use the same files, by turns, and of several
 //! rounds the median of the ratios counts. Times are nanoseconds per call.
 
-use cxlraid_array::Striper;
+use cxlraid_array::{Reading, Striper};
 use dax::{Access, Backing, PersistenceDomain};
 use layout::{Geometry, Level};
 use medium::Medium;
@@ -111,7 +111,7 @@ impl<'a> Bench<'a> {
             members: self.members,
             out: self.out,
             turn: 0,
-            read_last: MemberSet::EMPTY,
+            reading: Reading::IN_TURN,
             kernels: kernels(),
             undo: None,
             by_calls: false,

@@ -24,12 +24,12 @@ use crate::judge::{Verdict, has_fewer_in_sync, inspect_all, judge, lacking, rebu
 use crate::lent;
 use crate::member::{Finding, Member, Standing};
 use crate::needed;
+use crate::reading;
 use crate::runtime::{JobBoard, Runtime};
 use crate::superblock;
 use crate::tables;
 use crate::waiting;
 use crate::why;
-use crate::write_mostly;
 use alloc::vec::Vec;
 use format::{Superblock, Uuid};
 use layout::Geometry;
@@ -288,7 +288,7 @@ impl Array {
             runtime.forget_leaves(MemberSet::first(members.len()));
             runtime.note_order(missing);
             runtime.set_rebuilding(rebuilding(&members));
-            runtime.set_read_last(write_mostly::among(&superblock));
+            reading::begin(&runtime, &superblock, &members);
             runtime.set_use_count(superblock.use_count);
             runtime.note_clean(superblock.is_clean().then_some(superblock.event_count));
         } else if !needed::is_enough(&geometry, &members, runtime.out().union(out), runtime.rebuilding()) {

@@ -62,7 +62,7 @@ impl Array {
             if self.runtime.join_unrecorded().is_empty() {
                 self.runtime.set_use_recorded(was_recorded);
             }
-            joined
+            joined.inspect(|()| self.find_nodes_again())
         })
     }
 

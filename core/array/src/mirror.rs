@@ -3,6 +3,7 @@
 //! A write loads the program's bytes once and stores them to all copies, so copies agree even if
 //! the program changes its buffer meanwhile.
 
+use crate::shares::Choice;
 use crate::striper::{BLOCK_BYTES, Block, Done, Io, Stop};
 use crate::walk::Pieces;
 use core::mem::MaybeUninit;
@@ -85,11 +86,12 @@ fn each_piece<'b, M: Medium>(
 /// # Safety
 /// Inside a guard; `dst` is the program's for `bytes`.
 pub(crate) unsafe fn read<M: Medium>(io: &Io<'_, M>, offset: u64, dst: *mut u8, bytes: usize) -> Done {
-    each_piece(io, offset, bytes as u64, |copies, done| {
-        let slot = copies.preferred().ok_or(Stop::Lost)?;
-        // SAFETY: the pieces make up `bytes`.
-        unsafe { io.fetch(slot, copies.offset, dst.wrapping_add(done), copies.bytes) }
-    })
+    if let Some(copies) = one_piece(io, offset, bytes) {
+        // SAFETY: the caller's promise.
+        return unsafe { copies.read(dst) };
+    }
+    // SAFETY: the pieces make up `bytes`.
+    each_piece(io, offset, bytes as u64, |copies, done| unsafe { copies.read(dst.wrapping_add(done)) })
 }
 
 /// Writes a range.
@@ -133,15 +135,26 @@ impl<M: Medium> Copies<'_, '_, M> {
         (0..self.io.geometry.copy_count()).map(slot).filter(|&slot| !self.io.out.contains(slot))
     }
 
-    /// The member to read from: the one whose turn it is, another one if that is out or to be read
-    /// last, and one to be read last if no other is in.
+    /// Reads the piece from one of the copies that are in.
+    ///
+    /// # Safety
+    /// Inside a guard; `dst` is the program's for the piece.
     #[inline(always)]
-    fn preferred(&self) -> Option<Slot> {
-        let slot = self.io.geometry.data_slot(0, self.column, preferred_copy(self.io.geometry, self.offset, self.io.turn));
-        if !self.io.out.union(self.io.read_last).contains(slot) {
-            return Some(slot);
+    unsafe fn read(&self, dst: *mut u8) -> Done {
+        let (io, copy) = (self.io, preferred_copy(self.io.geometry, self.offset, self.io.turn));
+        let first = io.geometry.data_slot(0, self.column, copy);
+        // SAFETY: the caller's promise.
+        let fetch = |slot| unsafe { io.fetch(slot, self.offset, dst, self.bytes) };
+        if !io.out.union(io.reading.asked).contains(first) {
+            return fetch(first);
         }
-        self.slots().find(|&slot| !self.io.read_last.contains(slot)).or_else(|| self.slots().next())
+        let Some(shares) = io.reading.shares else { return fetch(self.slots().next().ok_or(Stop::Lost)?) };
+        let region = (self.offset >> READ_REGION_SHIFT).wrapping_add(io.turn);
+        let choice = Choice { there: self.slots().collect(), first, region };
+        if shares.is_due() {
+            return shares.timed(&choice, io.geometry, self.bytes, fetch).unwrap_or(Err(Stop::Lost));
+        }
+        fetch(shares.choose(&choice).ok_or(Stop::Lost)?)
     }
 
     /// Writes the piece to all copies that are in.

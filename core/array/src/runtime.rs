@@ -41,6 +41,7 @@ pub(crate) use roots::{Directory, directories_in_use};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
 
 use crate::mapped::MappedRecords;
+use crate::shares::Shares;
 use crate::undo::{Undo, UndoRecord, UndoRecords};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -63,7 +64,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 38;
+const VERSION: u32 = 39;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the
 /// upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -79,7 +80,6 @@ struct Segment {
     version: AtomicU32,
     /// Members not in use, one bit per slot.
     out: AtomicU32,
-    read_last: AtomicU32,
     /// Raised with every change of `out`.
     epoch: AtomicU64,
     /// Attached processes that may watch files of the array.
@@ -113,6 +113,8 @@ struct Segment {
     leaving: leaving::Leaving,
     /// Members that come into use while programs run.
     joins: joining::Joins,
+    /// Which copies are read.
+    shares: Shares,
     /// Held by changes of names.
     namespace: OwnedLock,
     /// Held while a file's entry is found, made or given back.

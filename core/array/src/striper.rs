@@ -21,6 +21,7 @@
 use crate::level::{self, LevelTable};
 use crate::member::has_failed;
 use crate::mirror;
+use crate::shares::Reading;
 use crate::undo::UndoRecord;
 use core::mem::MaybeUninit;
 use layout::Geometry;
@@ -54,8 +55,8 @@ pub struct Striper<'a, M> {
     /// The file's place where copies take turns to be read: its number, so that files are spread
     /// over the copies. Whatever it is, the bytes are the same.
     pub turn: u64,
-    /// The members that are read from only where no other member in use has a copy of the bytes.
-    pub read_last: MemberSet,
+    /// How a read chooses among copies.
+    pub reading: Reading<'a>,
     /// The copy and parity kernels for the members' persistence domain (`persist::kernels_for`). If
     /// the members have several domains, it is the one whose stores have to get furthest.
     pub kernels: &'static Kernels,
@@ -164,8 +165,8 @@ impl<M: Medium> Striper<'_, M> {
         result.map_err(|fault| self.blame(fault.address))
     }
 
-    /// Where the range is mapped, if it lies in one piece on one member in use that is not to be
-    /// read last: then reading is no more than one copy.
+    /// Where the range is mapped, if it lies in one piece on one member in use that may be read just
+    /// because it is its turn: then reading is no more than one copy.
     ///
     /// The load of the first byte waits for every instruction before it, so this function does
     /// nothing but find the place.
@@ -181,15 +182,15 @@ impl<M: Medium> Striper<'_, M> {
             // RAID 1: each member holds a copy of all bytes, so the number of a copy is a slot.
             (mirror::preferred_copy(geometry, offset, self.turn), offset, mirror::region_left(offset))
         };
-        if bytes as u64 > left || self.out.union(self.read_last).contains(slot) {
+        if bytes as u64 > left || self.out.union(self.reading.asked).contains(slot) {
             return None;
         }
         let span = self.members.get(slot)?.as_ref()?.span(member_offset)?;
         (span.bytes >= bytes).then_some(span.start.as_ptr().cast_const())
     }
 
-    /// [`Self::read`] of a range that is not mapped in one piece, or whose member is out or to be
-    /// read last.
+    /// [`Self::read`] of a range that is not mapped in one piece, or whose member is out or not to
+    /// be read just because it is its turn.
     ///
     /// # Safety
     /// As for [`Self::read`].
@@ -292,8 +293,8 @@ impl<M: Medium> Striper<'_, M> {
     #[inline(always)]
     pub(crate) fn io(&self) -> Io<'_, M> {
         debug_assert!(absent(self.members).minus(self.out).is_empty(), "a member that is not open is out");
-        let Self { geometry, members, out, turn, read_last, kernels, undo, by_calls } = *self;
-        Io { geometry, members, out, turn, read_last, kernels, undo, by_calls }
+        let Self { geometry, members, out, turn, reading, kernels, undo, by_calls } = *self;
+        Io { geometry, members, out, turn, reading, kernels, undo, by_calls }
     }
 
     #[inline(always)]
@@ -357,7 +358,7 @@ pub(crate) struct Io<'a, M> {
     members: &'a [Option<M>],
     pub(crate) out: MemberSet,
     pub(crate) turn: u64,
-    pub(crate) read_last: MemberSet,
+    pub(crate) reading: Reading<'a>,
     pub(crate) kernels: &'static Kernels,
     pub(crate) undo: Option<UndoRecord<'a>>,
     by_calls: bool,

@@ -41,7 +41,7 @@ impl Inode {
                 let chunk = self.geometry.chunk().bytes();
                 let length = (chunk - at % chunk).min(end - at);
                 // SAFETY: as the caller promises.
-                unsafe { self.striper(self.out()).read(at, to, length as usize) }?;
+                unsafe { self.reader().read(at, to, length as usize) }?;
                 at += length;
                 continue;
             };

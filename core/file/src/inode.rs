@@ -247,8 +247,8 @@ impl Inode {
         if self.has_holes() {
             self.mind_holes();
         }
-        let (geometry, kernels, read_last) = (&self.geometry, self.files.kernels(), self.files.array().runtime().read_last());
-        Striper { geometry, members: &self.backing, out, turn: self.number, read_last, kernels, undo: None, by_calls: false }
+        let (geometry, kernels, reading) = (&self.geometry, self.files.kernels(), self.files.array().runtime().reading());
+        Striper { geometry, members: &self.backing, out, turn: self.number, reading, kernels, undo: None, by_calls: false }
     }
 
     /// Sees to it that loads take no space for holes: a user who may only read could fill the

@@ -3,9 +3,10 @@
 use crate::Inode;
 use crate::stripes::{Blocks, Snapshot, StripesHeld};
 use crate::undo;
-use array::IoFault;
+use array::{IoFault, Reading, Striper};
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering;
+use dax::Backing;
 use sys::OsError;
 
 /// How often a reader that met a writer tries again before it takes the locks.
@@ -70,10 +71,21 @@ impl Inode {
     pub(crate) unsafe fn read_range(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         if !self.shared().is_mapped() {
             // SAFETY: as the caller promises.
-            return unsafe { self.striper(self.out()).read(offset, dst, bytes) };
+            return unsafe { self.reader().read(offset, dst, bytes) };
         }
         // SAFETY: as above.
         unsafe { self.read_mapped(offset, dst, bytes) }
+    }
+
+    /// The striper for reads. Where copies may differ, since a writer died or the machine crashed
+    /// and nobody has made them agree yet, it reads the copy that they will be made equal to.
+    #[inline(always)]
+    pub(crate) fn reader(&self) -> Striper<'_, Backing> {
+        let mut striper = self.striper(self.out());
+        if self.shared().is_unsettled() {
+            striper.reading = Reading::LOWEST;
+        }
+        striper
     }
 
     /// Reads again after a fault: a member that is merely full can still be read.

@@ -28,9 +28,8 @@ use crate::stripes::Blocks;
 use crate::table::{InodeTable, Record};
 use crate::undo;
 use alloc::vec::Vec;
-use array::Array;
-use array::IoFault;
 use array::runtime::is_filtered;
+use array::{Array, IoFault, Reading, Striper};
 use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
@@ -621,7 +620,9 @@ impl Inode {
         let mut data: Vec<u8> = alloc::vec![0; (end - offset).next_multiple_of(self.stripe_step()) as usize];
         // SAFETY: `data` has as many bytes as the range, or more.
         unsafe {
-            let without = self.striper(self.out().union(lost));
+            // Where copies differ, the one that readers have seen and the others will be made equal
+            // to.
+            let without = Striper { reading: Reading::LOWEST, ..self.striper(self.out().union(lost)) };
             without.read(offset, data.as_mut_ptr(), (end - offset) as usize)?;
             self.striper(self.out()).write(offset, data.as_ptr(), data.len())
         }

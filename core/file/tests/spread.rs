@@ -3,6 +3,7 @@
 mod common;
 
 use common::{TestArray, read, write};
+use format::ReadPolicy;
 use layout::Level;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -50,6 +51,27 @@ fn small_files_are_read_from_all_their_copies() {
 #[test]
 fn a_copy_that_is_out_is_read_from_another() {
     assert_eq!(read_from(Level::Raid1, 2, 0, Some(0)), [0, 24]);
-    assert_eq!(read_from(Level::Raid1, 3, 0, Some(1)), [16, 0, 8]);
+    // The others share its turns.
+    assert_eq!(read_from(Level::Raid1, 3, 0, Some(1)), [13, 0, 11]);
     assert_eq!(read_from(Level::Raid10, 4, CHUNK, Some(3)), [0, 0, 24, 0]);
+}
+
+#[test]
+fn every_process_follows_another_policy_at_once() {
+    let array = TestArray::new(Level::Raid1, 3, CHUNK);
+    let attribute = array.create("f");
+    let files = array.again();
+    let file = array.open_in(files, "f", attribute);
+    write(&file, 0, &[200; 2]);
+    let policies = || [array.files, files].map(|files| files.array().read_policy());
+    assert_eq!(policies(), [ReadPolicy::RoundRobin; 2]);
+    for policy in ReadPolicy::ALL {
+        array.files.array().set_read_policy(policy).unwrap();
+        assert_eq!(policies(), [policy; 2]);
+        assert_eq!(read(&file, 0, 2), [200; 2]);
+    }
+    // It outlives the segment.
+    drop(file);
+    array.lose_segment();
+    assert_eq!(array.again().array().read_policy(), ReadPolicy::Latency);
 }

@@ -3,7 +3,7 @@
 //! - [`Isa`] with `ALL`, `is_available`, `best`: the instruction sets kernels are compiled for;
 //! - [`table`]: the kernels of one of them, stores non-temporal or ordinary;
 //! - [`fence`], [`write_back`], `prefetch`: ordering, write-back, fetching ahead;
-//! - [`timestamp`]: the processor's clock;
+//! - [`timestamp`], [`timestamp_in_order`]: the processor's clock;
 //! - `copy_string`, `suits_copy_string`: the processor's own copy, and where it is a good one;
 //! - `guard`: entering and leaving a guarded call, and redirecting a signal's return there.
 
@@ -12,7 +12,7 @@ mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::guard;
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{Isa, fence, timestamp, write_back};
+pub use x86_64::{Isa, fence, timestamp, timestamp_in_order, write_back};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{copy_string, prefetch, suits_copy_string, table, wipe_vector_state};
 

@@ -117,6 +117,13 @@ impl SharedFile {
         self.mapped.load(Ordering::Acquire) | self.copy.load(Ordering::Acquire) & 1 != 0
     }
 
+    /// Whether copies of the file's bytes may differ where no writer is at work: what a process that
+    /// died has left, or a crash, waits to be made good.
+    #[inline(always)]
+    pub fn is_unsettled(&self) -> bool {
+        self.resync_waits.load(Ordering::Acquire) != 0 || self.stripes_unfinished.load(Ordering::Acquire) != 0
+    }
+
     /// Whether nobody has the file open and no process died in the middle of a change of it.
     /// Otherwise the next one to open it must still learn of that.
     fn is_forgettable(&self) -> bool {

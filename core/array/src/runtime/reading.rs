@@ -1,18 +1,27 @@
-//! Which members are read from last.
+//! Which copies are read.
 
 use super::Runtime;
-use core::sync::atomic::Ordering;
+use crate::shares::{Reading, Shares};
 use units::MemberSet;
 
 impl Runtime {
-    /// The members that are read from only where no other member in use has a copy of the bytes.
+    /// The shares of the members in reads.
     #[inline]
-    pub fn read_last(&self) -> MemberSet {
-        MemberSet::from_bits(self.segment().read_last.load(Ordering::Relaxed))
+    #[must_use]
+    pub fn shares(&self) -> &Shares {
+        &self.segment().shares
     }
 
-    /// Sets these members. Every process follows from its next read on.
-    pub fn set_read_last(&self, members: MemberSet) {
-        self.segment().read_last.store(members.bits(), Ordering::Relaxed);
+    /// How a read chooses among copies.
+    #[inline(always)]
+    #[must_use]
+    pub fn reading(&self) -> Reading<'_> {
+        self.shares().reading()
+    }
+
+    /// The members that are read from only where no other member in use has a copy of the bytes.
+    #[must_use]
+    pub fn read_last(&self) -> MemberSet {
+        self.known(self.shares().write_mostly().bits())
     }
 }

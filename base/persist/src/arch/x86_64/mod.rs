@@ -111,6 +111,19 @@ pub fn timestamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// [`timestamp`] when all loads before it have their values, and before any load after it.
+#[inline(always)]
+#[must_use]
+pub fn timestamp_in_order() -> u64 {
+    // SAFETY: lfence and rdtsc have no precondition on x86-64.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        let now = core::arch::x86_64::_rdtsc();
+        core::arch::x86_64::_mm_lfence();
+        now
+    }
+}
+
 /// Asks for the line of `address` to be fetched. Never faults.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
