@@ -55,6 +55,7 @@ pub(crate) enum Command {
     Fail(Fail),
     Remove(Remove),
     Member(Member),
+    Policy(Policy),
     Events(Events),
     Monitor(Monitor),
     Mount(Mount),
@@ -81,6 +82,7 @@ Examples:
   cxlraid create bank --level 5 --journal /mnt/j --at /srv/bank /mnt/a /mnt/b /mnt/c
   cxlraid create home --level 1 --at /home --at /root /mnt/a /mnt/b
   cxlraid create fast --level 1 --write-mostly /var/lib/fast --at /srv/fast /dev/shm/fast /var/lib/fast
+  cxlraid create near --level 1 --read-policy local --at /srv/near /mnt/node0 /mnt/node1
   cxlraid create team --system --group db --mode 0660 --level 1 --at /srv/team /mnt/a /mnt/b
   cxlraid create shared --system --level 6 --at /srv/db /mnt/a /mnt/b /mnt/c /mnt/d")]
 pub(crate) struct Create {
@@ -103,6 +105,10 @@ pub(crate) struct Create {
     /// --write-mostly; may be given several times (levels 1, 01 and 10)
     #[arg(long, value_name = "MEMBER", value_hint = ValueHint::DirPath)]
     pub(crate) write_mostly: Vec<PathBuf>,
+    /// Which copy of the bytes is read (levels 1, 01 and 10): 'cxlraid policy' explains and changes
+    /// it [default: round-robin]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) read_policy: Option<ReadPolicyName>,
     #[command(flatten)]
     pub(crate) access: AccessOptions,
     /// Keep the name for every user of this machine instead of for you

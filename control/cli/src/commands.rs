@@ -12,6 +12,7 @@ use crate::{
     name::ArrayName,
     names,
     own::Own,
+    policy,
     rebuild::{self, Begin},
     registry::Registry,
     run, runtime, scrub, spare,
@@ -77,6 +78,10 @@ fn execute_command(command: Command) -> Result<Exit, Failure> {
         Command::Member(arguments) => {
             let source = source_to_use(Some(&arguments.array))?;
             print(&member::member(&source, &arguments)?)
+        }
+        Command::Policy(arguments) => {
+            let source = source_to_use(Some(&arguments.array))?;
+            print(&policy::policy(&source, &arguments)?)
         }
         Command::Events(arguments) => {
             // Of the environment's array if it says where its log is.

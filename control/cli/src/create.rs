@@ -9,8 +9,9 @@ use crate::{
     commands::{called, journal_place},
     failure::Failure,
     inspect::{self, Found},
-    journal, member,
+    journal,
     new_name::NewName,
+    policy::Reads,
     registry::{NamedArray, Registry},
     run,
     spec::{ArraySpec, Source},
@@ -23,12 +24,11 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
-use units::Slot;
 
 /// Makes the array, and returns what `status` says of it.
 pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     let spec = ArraySpec::from_arguments(arguments.level, arguments.chunk, &arguments.members, &arguments.paths)?;
-    let read_last = member::slots_among(&spec.members, &arguments.write_mostly, spec.level)?;
+    let reads = Reads::of(arguments, &spec)?;
     let registry = Registry::from_environment();
     registry.free_file(&arguments.name, arguments.system)?;
     let source = Source::Named(arguments.name.clone(), spec.clone(), None);
@@ -46,11 +46,11 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     for warning in shared_devices(&spec.members) {
         eprintln!("{warning}");
     }
-    make(&config, &source, name, spec, &read_last)?;
+    make(&config, &source, name, spec, &reads)?;
     Ok(inspect::view(&source)?.status_text())
 }
 
-fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec, read_last: &[Slot]) -> Result<(), Failure> {
+fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec, reads: &Reads) -> Result<(), Failure> {
     let journal = config.journal.as_ref().and_then(journal_file);
     let had_journal = journal.as_ref().is_some_and(|file| fs::symlink_metadata(file).is_ok());
     // Nobody else comes in before the name is saved: what failed can be taken back.
@@ -58,7 +58,7 @@ fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec, read_l
     let uuid = array.uuid().to_string();
     let named = NamedArray { name: name.name().clone(), uuid: uuid.clone(), spec };
     if array.was_created() {
-        let Err(failure) = member::set_all(&array, called(source), read_last).and_then(|()| name.save(&named)) else {
+        let Err(failure) = reads.set(&array, called(source)).and_then(|()| name.save(&named)) else {
             array.let_in();
             return Ok(());
         };
@@ -88,7 +88,7 @@ fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec, read_l
         ));
     }
     eprintln!("cxlraid: {}: the members are array {uuid}, which was made before; this is one more name for it", name.name());
-    member::set_all(&array, called(source), read_last)?;
+    reads.set(&array, called(source))?;
     name.save(&named)?;
     // Making the paths needs the locks of the array that others may be waiting for.
     array.let_in();
@@ -168,7 +168,7 @@ mod tests {
             let config = journal::with_place(&config, &journal_place(path(journal).as_os_str()).unwrap()).unwrap();
             let new = NewName::begin(&name, path("config/arrays/db.toml"), false).unwrap();
             fs::remove_dir_all(path("config")).unwrap();
-            let line = make(&config, &source, new, spec.clone(), &[]).unwrap_err().to_string();
+            let line = make(&config, &source, new, spec.clone(), &Reads::default()).unwrap_err().to_string();
             assert!(line.contains("db.toml: cannot be written: "), "{line}");
             members.iter().for_each(|member| assert_eq!(fs::read_dir(member).unwrap().count(), 0));
         }

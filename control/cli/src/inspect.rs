@@ -167,6 +167,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         uuid: uuid.map(|uuid| uuid.to_string()),
         level: newest.map_or(config.level, |superblock| superblock.level),
         chunk: newest.map_or(config.chunk.unwrap_or(units::ChunkBytes::DEFAULT), |superblock| superblock.chunk),
+        read_policy: read_policy(config.level, newest),
         members,
         paths: config.prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect(),
         processes: uuid.map(crate::runtime::attached).unwrap_or_default(),
@@ -178,6 +179,12 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         mounted: Vec::new(),
         format_version: SUPPORTED.to_string(),
     })
+}
+
+/// Which copies are read, where the level keeps copies.
+fn read_policy(wanted: layout::Level, newest: Option<&Superblock>) -> Option<format::ReadPolicy> {
+    let level = newest.map_or(wanted, |superblock| superblock.level);
+    level.keeps_copies().then(|| newest.map(Superblock::read_policy).unwrap_or_default())
 }
 
 /// Notes how much is still to be computed for members that are being rebuilt, as another member has

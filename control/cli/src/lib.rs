@@ -34,6 +34,7 @@ mod name;
 mod names;
 mod new_name;
 mod own;
+mod policy;
 mod program;
 mod prometheus;
 mod rebuild;

@@ -22,7 +22,7 @@ pub(crate) fn member(source: &Source, command: &Command) -> Result<String, Failu
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let slot = slot_of(&array, &command.member)?;
     if let Some(switch) = command.write_mostly {
-        require_copies(thing, array.geometry().level())?;
+        require_copies(thing, array.geometry().level(), "members that are written mostly")?;
         set(&array, thing, slot, switch == Switch::On)?;
     }
     let shown = array.members()[slot].shown();
@@ -38,7 +38,7 @@ pub(crate) fn slots_among(members: &[PathBuf], wanted: &[PathBuf], level: Level)
         found.ok_or_else(|| not_among(path, "name one of the members that are given").with_exit(Exit::Usage))
     };
     if !wanted.is_empty() {
-        require_copies("--write-mostly", level)?;
+        require_copies("--write-mostly", level, "members that are written mostly")?;
     }
     wanted.iter().map(place).collect()
 }
@@ -52,13 +52,13 @@ fn set(array: &Array, thing: &str, slot: Slot, is_so: bool) -> Result<(), Failur
     array.set_write_mostly(slot, is_so).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
 }
 
-/// Refuses what only levels that keep copies can do.
-fn require_copies(thing: &str, level: Level) -> Result<(), Failure> {
+/// Refuses what only levels that keep copies have.
+pub(crate) fn require_copies(thing: &str, level: Level, have: &str) -> Result<(), Failure> {
     if level.keeps_copies() {
         return Ok(());
     }
     let what = format!("RAID {level} keeps no copies to read from instead");
-    Err(Failure::new(thing, what, "levels 1, 01 and 10 have members that are written mostly").with_exit(Exit::Usage))
+    Err(Failure::new(thing, what, format!("levels 1, 01 and 10 have {have}")).with_exit(Exit::Usage))
 }
 
 /// The place in the array of the member at a path.

@@ -2,6 +2,7 @@
 //!
 //! The JSON form is an interface: keys are added within `version` 1, never renamed or removed.
 
+use format::ReadPolicy;
 use layout::{Geometry, Level};
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
@@ -179,6 +180,8 @@ pub(crate) struct ArrayView {
     pub(crate) uuid: Option<String>,
     pub(crate) level: Level,
     pub(crate) chunk: ChunkBytes,
+    /// Which copies are read; None where the level keeps none.
+    pub(crate) read_policy: Option<ReadPolicy>,
     pub(crate) members: Vec<MemberView>,
     pub(crate) paths: Vec<String>,
     /// Processes attached now.
@@ -426,6 +429,9 @@ impl ArrayView {
             let mostly = member.mostly_text();
             text += &format!("  {:>2}  {path:width$}  {}{persistence}{mostly}{note}\n", member.slot, member.state.text());
         }
+        if let Some(policy) = self.read_policy.filter(|policy| *policy != ReadPolicy::default()) {
+            text += &format!("  read policy: {}\n", policy.name());
+        }
         if let Some(todo) = self.todo().filter(|_| self.refused.is_none()) {
             text += &format!("  to do: {todo}\n");
         }
@@ -485,6 +491,7 @@ impl ArrayView {
             format!("Configured Paths: {}", self.paths.len()),
             format!("Journal: {}", self.journal.as_ref().map_or("none", |journal| &journal.place)),
             format!("Stripe Size: {chunk}"),
+            format!("Read Policy: {}", self.read_policy.map_or("none, there are no copies", ReadPolicy::name)),
         ];
         let runtime = vec![
             format!("UUID: {}", self.uuid.as_deref().unwrap_or("none yet")),
@@ -574,6 +581,7 @@ impl Serialize for ArrayView {
             state: ArrayState,
             level: String,
             chunk_bytes: Option<u64>,
+            read_policy: Option<&'static str>,
             failures_left: usize,
             paths: &'a [String],
             processes: &'a [u32],
@@ -593,6 +601,7 @@ impl Serialize for ArrayView {
             state: self.state(),
             level: self.level.to_string(),
             chunk_bytes: self.level.has_chunks().then_some(self.chunk.bytes()),
+            read_policy: self.read_policy.map(ReadPolicy::name),
             failures_left: self.failures_left(),
             paths: &self.paths,
             processes: &self.processes,
@@ -635,6 +644,7 @@ pub(crate) mod tests {
             uuid: Some("6f1c0f5e-7a0b-4a53-9c8e-3f0f4be0a001".to_owned()),
             level,
             chunk: ChunkBytes::DEFAULT,
+            read_policy: level.keeps_copies().then(ReadPolicy::default),
             members: states.iter().enumerate().map(|(slot, &state)| member(slot, state)).collect(),
             paths: vec!["/data".to_owned()],
             processes: vec![41, 42],
@@ -732,7 +742,8 @@ Configuration
 ├─ Configured Members: 3
 ├─ Configured Paths: 1
 ├─ Journal: internal
-└─ Stripe Size: 65536 bytes
+├─ Stripe Size: 65536 bytes
+└─ Read Policy: none, there are no copies
 
 Runtime
 ├─ UUID: 6f1c0f5e-7a0b-4a53-9c8e-3f0f4be0a001
@@ -758,7 +769,11 @@ Paths
             ArrayView { mappings, journal: Some(journal()), ..array(Level::Raid5, &[InSync, Missing, InSync]) }.info_text();
         let text = text.replace("release", "debug").replace(env!("CARGO_PKG_VERSION"), "0.1.0");
         assert_eq!(text, expected);
-        assert!(array(Level::Raid1, &[InSync]).info_text().contains("└─ Stripe Size: not used by RAID 1\n"));
+        assert!(
+            array(Level::Raid1, &[InSync])
+                .info_text()
+                .contains("├─ Stripe Size: not used by RAID 1\n└─ Read Policy: round-robin\n")
+        );
     }
 
     #[test]
@@ -783,6 +798,7 @@ Paths
       "state": "degraded",
       "level": "1",
       "chunk_bytes": null,
+      "read_policy": "round-robin",
       "failures_left": 0,
       "paths": [
         "/data"

@@ -309,6 +309,51 @@ pub(crate) struct Member {
     pub(crate) write_mostly: Option<Switch>,
 }
 
+/// Show or change which copies of the files are read
+///
+/// Levels 1, 01 and 10 keep copies. With 'round-robin' copies take turns: by file, and within a file
+/// every 1 MiB, so that the same bytes come from the same copy each time and lie in the processor's
+/// caches once. With 'local' a program reads the copies in memory that is nearest to the processor
+/// on which it runs (NUMA), and these take turns; where all members are equally near, as on a machine
+/// with one node, that is round-robin. With 'latency' about one of 256 reads is timed, and members
+/// get shares in inverse proportion to how long their reads take; a difference of less than a half
+/// counts as none. Whatever the policy, a member that is written mostly ('cxlraid member') is read
+/// only where no other one has a copy. A change is on record, and every program that runs follows it
+/// at once. What programs map (mmap) they load from the first member that has a copy and is in use.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid policy db
+  cxlraid policy db --read latency")]
+pub(crate) struct Policy {
+    /// Name of the array
+    pub(crate) array: ArrayName,
+    /// Which copies are read from now on
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) read: Option<ReadPolicyName>,
+}
+
+/// A read policy by its name.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadPolicyName {
+    /// Copies take turns
+    RoundRobin,
+    /// Copies nearest to the reader's processor
+    Local,
+    /// Copies in inverse proportion to how long their reads take
+    Latency,
+}
+
+impl ReadPolicyName {
+    pub(crate) const fn policy(self) -> format::ReadPolicy {
+        match self {
+            Self::RoundRobin => format::ReadPolicy::RoundRobin,
+            Self::Local => format::ReadPolicy::Local,
+            Self::Latency => format::ReadPolicy::Latency,
+        }
+    }
+}
+
 /// On or off.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Switch {

@@ -1,0 +1,64 @@
+//! `cxlraid policy`: which copies of an array's files are read; and the options of `create` that say
+//! so.
+
+use crate::{
+    args::{Create, Policy as Command, ReadPolicyName},
+    commands::called,
+    failure::Failure,
+    inspect, member,
+    spec::{ArraySpec, Source},
+};
+use array::{Array, shares::WHOLE};
+use format::ReadPolicy;
+use std::{fmt::Write as _, io};
+use units::Slot;
+
+/// Shows which copies are read, or changes that. Returns what is to be printed.
+pub(crate) fn policy(source: &Source, command: &Command) -> Result<String, Failure> {
+    let thing = called(source);
+    let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    if let Some(wanted) = command.read {
+        member::require_copies(thing, array.geometry().level(), "a read policy")?;
+        set(&array, thing, wanted.policy())?;
+    }
+    let mut text = format!("{thing}: read {}\n", array.read_policy().name());
+    if array.read_policy() == ReadPolicy::Latency {
+        for member in array.members() {
+            let (kept, cost) = array.runtime().shares().of(member.slot);
+            let cost = cost.map_or_else(|| "not timed yet".to_owned(), |cost| format!("{} ticks a line", cost / 256));
+            let _ =
+                writeln!(text, "  {:>2}  {}  keeps {}% of its turns, {cost}", member.slot, member.shown(), kept * 100 / WHOLE);
+        }
+    }
+    Ok(text)
+}
+
+/// How an array that is made is to be read.
+#[derive(Clone, Default)]
+pub(crate) struct Reads {
+    write_mostly: Vec<Slot>,
+    policy: Option<ReadPolicy>,
+}
+
+impl Reads {
+    /// What the options of `create` say, of members of the array that is to be made.
+    pub(crate) fn of(arguments: &Create, spec: &ArraySpec) -> Result<Self, Failure> {
+        if arguments.read_policy.is_some() {
+            member::require_copies("--read-policy", spec.level, "a read policy")?;
+        }
+        Ok(Self {
+            write_mostly: member::slots_among(&spec.members, &arguments.write_mostly, spec.level)?,
+            policy: arguments.read_policy.map(ReadPolicyName::policy),
+        })
+    }
+
+    /// Says so of the array.
+    pub(crate) fn set(&self, array: &Array, thing: &str) -> Result<(), Failure> {
+        member::set_all(array, thing, &self.write_mostly)?;
+        self.policy.map_or(Ok(()), |policy| set(array, thing, policy))
+    }
+}
+
+fn set(array: &Array, thing: &str, policy: ReadPolicy) -> Result<(), Failure> {
+    array.set_read_policy(policy).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
+}
