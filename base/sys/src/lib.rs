@@ -18,6 +18,7 @@ pub mod rest;
 pub mod task;
 pub mod thread;
 pub mod tracking;
+pub mod waiting;
 
 pub use rustix;
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};

@@ -23,10 +23,14 @@ pub struct ThreadBlock {
     /// The number of the lane that this thread owns, plus one; 0 for none (core/intent).
     pub lane: AtomicU32,
     /// Words of front/preload, which has a name for each (`thread::word` there).
-    pub front: [AtomicUsize; 24],
+    pub front: [AtomicUsize; 61],
     /// How many reads of copies this thread does before it times one (core/array).
     pub reads_left: AtomicU32,
 }
+
+/// The index of the word of front/preload that is not 0 while a signal waits until this thread
+/// leaves the library.
+pub const DEFERRED_WORD: usize = 1;
 
 const BLOCK_BYTES: usize = size_of::<ThreadBlock>();
 

@@ -75,7 +75,7 @@ impl Namespace {
                         self.remember_attribute(identity, file.attribute(), epochs);
                     }
                 }
-                Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path, is_made: true }))
+                Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path, is_made: true, waits: false }))
             }
             Err(error) => {
                 // Most likely the process has no descriptor left. The kernel would have said so
@@ -211,7 +211,7 @@ impl Namespace {
                 };
                 let stat = fstat(&anchor)?;
                 file.note_anchor([stat.st_dev, stat.st_ino]);
-                Ok(Opened { anchor, node: Node::File(file), path, is_made: false })
+                Ok(Opened { anchor, node: Node::File(file), path, is_made: false, waits: false })
             })
         })
     }

@@ -153,6 +153,10 @@ pub struct Opened {
     pub path: Vec<u8>,
     /// True if the call that opened the file has made it.
     pub is_made: bool,
+    /// True if the anchor is open by O_PATH alone (and the node is [`Node::Other`]): to open what it
+    /// leads to may have to wait for another process, and a signal is to be handled first
+    /// ([`sys::waiting`]). The caller opens it by its link.
+    pub waits: bool,
 }
 
 /// Where a path led.

@@ -12,11 +12,16 @@ use alloc::vec::Vec;
 use array::{Array, proc_file};
 use sys::high_fd::Raised;
 use sys::rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, openat2, statat};
+use sys::rustix::path::Arg as _;
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// The error of a path that leads across a mount which is not the array's. No file system answers
 /// with it. Programs are told EIO.
 pub const FOREIGN_MOUNT: OsError = OsError::REMCHG;
+
+/// Beside flags of an open that may have to wait for another process: where a signal is to be handled
+/// first, it fails with [`sys::waiting::NOT_MADE`]. The bit is none of the kernel's.
+pub(crate) const INTERRUPTIBLE: OFlags = OFlags::from_bits_retain(1 << 30);
 
 /// PATH_MAX: the kernel takes paths of fewer bytes.
 const PATH_BYTES_MAX: usize = 4096;
@@ -32,15 +37,24 @@ pub(crate) fn open_within(
     mode: Mode,
     resolve: ResolveFlags,
 ) -> Result<OwnedFd> {
-    match openat2(&directory, path, flags, mode, resolve | ResolveFlags::NO_XDEV) {
+    match open_as_asked(directory.as_fd(), path, flags, mode, resolve | ResolveFlags::NO_XDEV) {
         Err(OsError::XDEV) => {
             // Not by fstat(2), to which the working directory (AT_FDCWD) is no descriptor.
             let start = statat(&directory, c"", AtFlags::EMPTY_PATH)?.st_dev;
             look_across(directory.as_fd(), path, resolve, start)?;
-            openat2(&directory, path, flags, mode, resolve)
+            open_as_asked(directory.as_fd(), path, flags, mode, resolve)
         }
         result => result,
     }
+}
+
+/// Calls openat2(2); with [`INTERRUPTIBLE`] in such a way that a signal ends the wait.
+fn open_as_asked(directory: BorrowedFd<'_>, path: &[u8], flags: OFlags, mode: Mode, resolve: ResolveFlags) -> Result<OwnedFd> {
+    if flags.contains(INTERRUPTIBLE) {
+        let flags = flags.difference(INTERRUPTIBLE);
+        return path.into_with_c_str(|path| sys::waiting::open(directory, path, flags, resolve));
+    }
+    openat2(directory, path, flags, mode, resolve)
 }
 
 /// Opens or makes what a path leads to below a directory, as [`open_within`] does, however long the

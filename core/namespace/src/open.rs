@@ -12,6 +12,7 @@ use crate::absent::{AGAIN, identity};
 use crate::attributes::ANCHOR;
 use crate::create::is_dots;
 use crate::located::open_below;
+use crate::mounts::INTERRUPTIBLE;
 use crate::remembered::{Epochs, hash};
 use crate::replay::Purpose;
 use crate::resolve::{Found, without_slashes};
@@ -24,6 +25,7 @@ use format::Attribute;
 use sys::rustix::fs::{
     Access as FileAccess, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fcntl_getfl, fstat, openat, statat,
 };
+use sys::waiting::NOT_MADE;
 use sys::{AsFd as _, AsRawFd, OsError, OwnedFd, Result};
 use units::Slot;
 
@@ -64,7 +66,27 @@ impl Namespace {
     /// Those of open(2). `BUSY` if names change all the time, `IO` if the members disagree though
     /// the namespace lock is held.
     pub fn open<'p>(&self, path: impl Into<ProgramPath<'p>>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
-        let path = path.into();
+        let (path, flags) = (path.into(), OFlags::from_bits_retain(flags.bits() & FLAGS_KNOWN));
+        let waits = !flags.intersects(OFlags::PATH | OFlags::NONBLOCK);
+        match self.open_with_room(path, if waits { flags | INTERRUPTIBLE } else { flags }, mode) {
+            Err(NOT_MADE) => self.open_looking_first(path, flags, mode),
+            result => result,
+        }
+    }
+
+    /// Opens what is there where a signal is to be handled first. What may have to be waited for is
+    /// left to the caller ([`Opened::waits`]), everything else is opened whatever signal has come.
+    fn open_looking_first(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+        let looked = flags & (OFlags::NOFOLLOW | OFlags::DIRECTORY) | OFlags::PATH | OFlags::CLOEXEC;
+        match self.open_with_room(path, looked, 0) {
+            Ok(Reached::Array(found)) if may_wait(FileType::from_raw_mode(fstat(&found.anchor)?.st_mode)) => {
+                Ok(Reached::Array(Opened { node: Node::Other, waits: true, ..found }))
+            }
+            _ => self.open_with_room(path, flags, mode),
+        }
+    }
+
+    fn open_with_room(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         match self.open_once(path, flags, mode) {
             // No descriptor is free: some are made free, and it is tried once more. (To undo what was
             // half done may have made some free already.)
@@ -76,12 +98,12 @@ impl Namespace {
         }
     }
 
-    fn open_once(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
-        let mut flags = OFlags::from_bits_retain(flags.bits() & FLAGS_KNOWN);
+    /// `flags` may hold [`INTERRUPTIBLE`].
+    fn open_once(&self, path: ProgramPath<'_>, mut flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         if flags.contains(OFlags::PATH) {
             flags &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         } else if flags.contains(OFlags::TMPFILE) {
-            return self.open_unnamed(path, flags, mode);
+            return self.open_unnamed(path, flags.difference(INTERRUPTIBLE), mode);
         } else if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
             // As the kernel since 6.4.
             return Err(OsError::INVAL);
@@ -203,7 +225,7 @@ impl Namespace {
             }
         }
         may_change?;
-        self.create(path, flags, mode, is_free).map(Some)
+        self.create(path, flags.difference(INTERRUPTIBLE), mode, is_free).map(Some)
     }
 
     /// Opens what was found. If the members disagree on it though the caller holds the namespace
@@ -277,7 +299,7 @@ impl Namespace {
             FileType::Directory => Node::Directory(twin),
             _ => Node::Other,
         };
-        Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path, is_made: false }))
+        Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path, is_made: false, waits: false }))
     }
 
     /// What a descriptor stands for that was opened with O_PATH.
@@ -532,6 +554,11 @@ fn open_one(root: &OwnedFd, relative: &[u8], for_writing: bool) -> Result<(Owned
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether opening something of this kind may have to wait for another process.
+pub(crate) fn may_wait(kind: FileType) -> bool {
+    !matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Symlink)
 }
 
 fn is_symlink(found: &Found) -> Result<bool> {

@@ -7,11 +7,14 @@
 use crate::open::CHANGING;
 use crate::{Namespace, Node, Opened, ProgramPath};
 use alloc::vec::Vec;
+use core::ffi::CStr;
 use file::FileRef;
 use format::ATTRIBUTE_NAME;
 use sys::rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, fstat, getxattr, getxattr_query, listxattr, openat,
+    Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, accessat, fstat, getxattr, getxattr_query, listxattr, openat,
 };
+use sys::rustix::path::Arg as _;
+use sys::waiting::NOT_MADE;
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 
 impl Namespace {
@@ -52,7 +55,19 @@ impl Namespace {
         if cuts && !writes {
             self.access_open(fd, node, Access::WRITE_OK, AtFlags::EACCESS)?;
         }
-        let anchor = openat(CWD, link.as_slice(), flags.difference(CHANGING), Mode::empty())?;
+        let kept = flags.difference(CHANGING);
+        if crate::open::may_wait(kind) && !flags.intersects(OFlags::PATH | OFlags::NONBLOCK) {
+            let wait = |link: &CStr| sys::waiting::open(CWD, link, kept, ResolveFlags::empty());
+            return match link.as_slice().into_with_c_str(wait) {
+                Err(NOT_MADE) => {
+                    let looked = OFlags::PATH | OFlags::CLOEXEC;
+                    let anchor = openat(CWD, link.as_slice(), looked, Mode::empty())?;
+                    Ok(Opened { anchor, node: Node::Other, path: Vec::new(), is_made: false, waits: true })
+                }
+                anchor => Ok(Opened { anchor: anchor?, node: Node::Other, path: Vec::new(), is_made: false, waits: false }),
+            };
+        }
+        let anchor = openat(CWD, link.as_slice(), kept, Mode::empty())?;
         let node = match kind {
             kind if flags.contains(OFlags::PATH) => self.path_node(kind, || self.twin_of(anchor.as_fd())),
             FileType::RegularFile => Node::File(self.file_open_as(fd, node, writes || cuts)?),
@@ -68,7 +83,7 @@ impl Namespace {
                 file.truncate(0)?;
             }
         }
-        Ok(Opened { anchor, node, path: Vec::new(), is_made: false })
+        Ok(Opened { anchor, node, path: Vec::new(), is_made: false, waits: false })
     }
 
     /// Makes a file without a name in an open directory, which has this logical path or had it a

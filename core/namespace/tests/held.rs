@@ -47,7 +47,7 @@ fn a_file_without_a_name_outlives_its_last_user_while_it_is_held() {
     drop(node);
     assert!(names.files().is_open(attribute));
     let node = names.adopt_anchor(anchor.as_fd()).unwrap().unwrap();
-    let found = Opened { anchor, node, path: Vec::new(), is_made: false };
+    let found = Opened { anchor, node, path: Vec::new(), is_made: false, waits: false };
     assert_eq!(read(&found), b"text");
     drop(found);
     drop(sleeper);

@@ -26,8 +26,15 @@ pub(crate) struct Call {
     /// Called after that, with `result` set, to say what the program gets; reset by each call. It
     /// may set itself again, and `instead`, to go on.
     pub(crate) then: Option<fn(&mut Call) -> isize>,
-    /// Memory the served call may give to the kernel in the program's stead.
-    pub(crate) scratch: [u64; 4],
+    /// True if the call in `instead` is not made once more behind a handler (SA_RESTART): `then` is
+    /// called, with [`sys::waiting::NOT_MADE`] for its result.
+    pub(crate) gives_up: bool,
+    /// Where the stub has saved the program's rbp, on the program's stack.
+    pub(crate) frame: usize,
+    /// Memory the served call may give to the kernel in the program's stead. While the program's
+    /// handlers may run, the whole lies on the program's stack, and pointers in `instead` that lead
+    /// into it are moved along.
+    pub(crate) scratch: [u64; 6],
 }
 
 /// Says what becomes of a call.
@@ -61,7 +68,20 @@ impl Call {
     /// Returns a call of the library's own, which is served as if the program made it. It has no
     /// place in the program to go back to.
     pub(crate) const fn of_library(number: usize, args: [usize; 6]) -> Self {
-        Self { number, args, result: 0, resume: 0, flags: 0, unblock: 0, mask: 0, instead: [0; 7], then: None, scratch: [0; 4] }
+        Self {
+            number,
+            args,
+            result: 0,
+            resume: 0,
+            flags: 0,
+            unblock: 0,
+            mask: 0,
+            instead: [0; 7],
+            then: None,
+            gives_up: false,
+            frame: 0,
+            scratch: [0; 6],
+        }
     }
 
     /// Argument `index` as a descriptor, as the kernel reads it.

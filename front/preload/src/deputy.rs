@@ -37,9 +37,11 @@ struct Answer {
     /// None until the deputy has done everything.
     verdict: Option<Verdict>,
     /// The call's scratch words, for the function that the guest calls after it.
-    scratch: [u64; 4],
+    scratch: [u64; 6],
     /// The function that the guest calls after a call that it makes itself.
     then: Option<fn(&mut Call) -> isize>,
+    /// Whether the guest gives that call up for a handler.
+    gives_up: bool,
     /// The addresses in the program's memory that the call stored to, each with its bytes.
     stored: Vec<(usize, Vec<u8>)>,
 }
@@ -57,7 +59,7 @@ pub(crate) fn is_active() -> bool {
 /// caller's, and active.
 pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     debug_assert!(arena::is_active());
-    let answer = Answer { verdict: None, scratch: call.scratch, then: None, stored: Vec::new() };
+    let answer = Answer { verdict: None, scratch: call.scratch, then: None, gives_up: false, stored: Vec::new() };
     let answer = Box::into_raw(Box::new(answer));
     let flags = (CLONE_FILES | CLONE_FS | CLONE_VFORK) as usize;
     let guest = process::getpid();
@@ -82,7 +84,7 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
         // The deputy has stored to a copy of the same page.
         let _ = program::write_bytes(*address, bytes);
     }
-    (call.scratch, call.then) = (answer.scratch, answer.then);
+    (call.scratch, call.then, call.gives_up) = (answer.scratch, answer.then, answer.gives_up);
     answer.verdict.unwrap_or(Verdict::error(OsError::IO))
 }
 
@@ -111,6 +113,8 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
     ANSWER.store(answer, Ordering::Relaxed);
     high_fd::forget_all();
     signals::catch_faults();
+    // Signals come to the guest.
+    sys::waiting::refuse();
     directory::expect_moves();
     process::own_tables();
     renewal::forget();
@@ -136,6 +140,7 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
     // SAFETY: the guest waits until this process has ended.
     unsafe {
         (&raw mut (*answer).scratch).write_volatile(call.scratch);
+        (&raw mut (*answer).gives_up).write_volatile(call.gives_up);
         (&raw mut (*answer).verdict).write_volatile(Some(verdict));
     }
     end()

@@ -25,7 +25,7 @@ const FAULT: isize = -(sys::OsError::FAULT.raw_os_error() as isize);
 
 /// What the entry stub calls first. Returns [`PASS`], [`DONE`] or [`RUN`].
 pub(crate) unsafe extern "C" fn enter(call: &mut Call) -> u32 {
-    (call.unblock, call.result, call.then) = (0, call.number as isize, None);
+    (call.unblock, call.result, call.then, call.gives_up) = (0, call.number as isize, None, false);
     process::take_back();
     let verdict = inside(call, serve);
     match verdict {
@@ -47,6 +47,7 @@ pub(crate) unsafe extern "C" fn enter(call: &mut Call) -> u32 {
 /// and [`DONE`] otherwise.
 pub(crate) unsafe extern "C" fn finish(call: &mut Call) -> u32 {
     call.unblock = 0;
+    call.gives_up = false;
     if let Some(then) = call.then.take() {
         let result = inside(call, then);
         // The call was made already, and its number means something else by now: the call cannot be

@@ -285,6 +285,7 @@ pub(crate) fn getpid() -> u32 {
 fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
     let locks = [
         Some(crate::calls::aio::lock()),
+        Some(crate::calls::other_end::lock()),
         Some(crate::stack::lock()),
         Some(crate::patch::objects::lock()),
         Some(crate::array::held_lock()),

@@ -10,7 +10,7 @@
 //! The copy has the original's mappings as well, and does not follow its stores to them. A child of
 //! an ordinary fork is no such copy, and follows its own stores ([`crate::mappings::process`]).
 
-use crate::calls::{OPEN, aio, directory};
+use crate::calls::{OPEN, aio, directory, other_end};
 use crate::{array, mappings, process, stack};
 use core::sync::atomic::Ordering;
 
@@ -35,6 +35,7 @@ pub(crate) fn forget() {
     directory::abandon();
     aio::abandon();
     file::parked::abandon();
+    other_end::abandon();
     OPEN.begin_anew();
     sys::thread::block().lane.store(0, Ordering::Relaxed);
 }

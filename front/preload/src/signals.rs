@@ -26,6 +26,9 @@
 //! Invariant: no code that runs in a signal handler takes a lock. The table consists of words that
 //! are read and written atomically.
 
+pub(crate) mod mask;
+mod order;
+
 use crate::arch::bytes::{continuation, instruction};
 use crate::arch::context::Context;
 use crate::arch::entry;
@@ -39,8 +42,8 @@ use crate::program;
 use crate::sud;
 use crate::thread::{inside, word};
 use crate::uapi::{
-    SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTORER, SA_SIGINFO, SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGFPE, SIGILL,
-    SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
+    SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTORER, SA_SIGINFO, SIG_BLOCK, SIG_UNBLOCK, SIGBUS, SIGFPE, SIGILL, SIGKILL,
+    SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use linux_raw_sys::general::{
@@ -48,6 +51,7 @@ use linux_raw_sys::general::{
     SA_RESTART,
 };
 use sys::raw::{check, syscall};
+use sys::waiting;
 
 /// The flags of sigaction(2) that the kernel knows on x86-64 (UAPI_SA_FLAGS).
 const FLAGS_KNOWN: u64 = (SA_NOCLDSTOP | SA_NOCLDWAIT | SA_EXPOSE_TAGBITS | SA_RESTART) as u64
@@ -244,60 +248,15 @@ fn change(signal: usize, mut action: Action) -> sys::Result<Action> {
     let _changing = CHANGING.lock();
     let previous = ENTRIES[signal].load();
     ENTRIES[signal].store(action);
+    if action.handler == SIG_IGN {
+        order::flush();
+    }
     match kernel_action(signal, Some(for_kernel(signal, action))) {
         Ok(_) => Ok(previous),
         Err(error) => {
             ENTRIES[signal].store(previous);
             Err(error)
         }
-    }
-}
-
-/// Serves `rt_sigprocmask`. The kernel blocks what the program asks for, except SIGSEGV and SIGBUS,
-/// of which only the thread's pretended mask says that they are blocked.
-pub(crate) fn serve_mask(call: &mut Call) -> Verdict {
-    let [how, set, old, bytes, ..] = call.args;
-    let pretended = word(word::PRETENDED_MASK).load(Ordering::Relaxed) as u64;
-    let asked = match (bytes, set) {
-        (MASK_BYTES, 0) => 0,
-        (MASK_BYTES, address) => match program::read::<u64>(address) {
-            Ok(asked) => asked,
-            Err(error) => return Verdict::error(error),
-        },
-        _ => return Verdict::Pass,
-    };
-    if (asked | pretended) & never_blocked() == 0 {
-        return Verdict::Pass;
-    }
-    call.scratch[0] = asked & !never_blocked();
-    let address = |index: usize, wanted: bool| if wanted { &raw const call.scratch[index] as usize } else { 0 };
-    let args = [how, address(0, set != 0), address(1, old != 0), MASK_BYTES, 0, 0];
-    call.scratch[2] = asked;
-    call.then = Some(finish_mask);
-    Verdict::PassWith { number: call.number, args }
-}
-
-fn finish_mask(call: &mut Call) -> isize {
-    let [how, set, old, ..] = call.args;
-    if call.result != 0 {
-        return call.result;
-    }
-    let pretended = word(word::PRETENDED_MASK);
-    let (before, asked) = (pretended.load(Ordering::Relaxed) as u64, call.scratch[2] & never_blocked());
-    let after = match how {
-        _ if set == 0 => before,
-        SIG_BLOCK => before | asked,
-        SIG_UNBLOCK => before & !asked,
-        SIG_SETMASK => asked,
-        _ => before,
-    };
-    pretended.store(after as usize, Ordering::Relaxed);
-    if old == 0 {
-        return 0;
-    }
-    match program::write(old, &(call.scratch[1] & !never_blocked() | before)) {
-        Ok(()) => 0,
-        Err(error) => -(error.raw_os_error() as isize),
     }
 }
 
@@ -328,13 +287,19 @@ fn leave_deferred(call: &mut Call) {
 fn end_deferral() -> u64 {
     // Nothing between here and the program's code relies on a fault's signal.
     let before = set_mask(!0);
+    let waiting = word(word::DEFERRED).fetch_and(!ALL_BLOCKED, Ordering::Relaxed);
+    send_kept();
+    if waiting & ALL_BLOCKED == 0 { before } else { word(word::DEFERRED_MASK).load(Ordering::Relaxed) as u64 }
+}
+
+/// Sends this thread the signals that were kept and that the program does not believe to have
+/// blocked. Everything is really blocked.
+fn send_kept() {
     let deferred = word(word::DEFERRED);
-    let waiting = deferred.load(Ordering::Relaxed);
-    let kept = waiting & !ALL_BLOCKED;
-    let ready = kept & !word(word::PRETENDED_MASK).load(Ordering::Relaxed);
+    let kept = deferred.load(Ordering::Relaxed);
+    let ready = kept & !ALL_BLOCKED & !(mask::pretended() as usize);
     deferred.store(kept & !ready, Ordering::Relaxed);
     (1..=SIGNAL_COUNT).filter(|&signal| ready & bit(signal) as usize != 0).for_each(raise);
-    if waiting & ALL_BLOCKED == 0 { before } else { word(word::DEFERRED_MASK).load(Ordering::Relaxed) as u64 }
 }
 
 /// Prepares the signals for an exec. An exec makes signals with a handler default. So signals that
@@ -434,7 +399,7 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
             if ENTRIES[signal].handler.load(Ordering::Acquire) == SIG_IGN {
                 return 0;
             }
-            if word(word::PRETENDED_MASK).load(Ordering::Relaxed) & bit(signal) as usize != 0 {
+            if mask::pretended() & bit(signal) != 0 {
                 keep(signal);
                 return 0;
             }
@@ -445,7 +410,10 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
             Settled::Waits => return entry::WAITS,
         }
     }
-    deliver(signal, info, synchronous)
+    if !synchronous {
+        order::tell_first(signal, info);
+    }
+    deliver(signal, info, synchronous, context)
 }
 
 /// What becomes of a signal where a thread was interrupted.
@@ -460,7 +428,7 @@ enum Settled {
 
 /// Changes the interrupted context so that the program's handler may run now, where that can be
 /// done.
-fn settle(signal: usize, info: &Info, context: &mut Context) -> Settled {
+fn settle(signal: usize, info: &mut Info, context: &mut Context) -> Settled {
     sud::leave_detour(context);
     process::interrupted(context.address(), is_own(context.address()));
     let is_in_entry = (entry::signal_entry()..entry::signal_end()).contains(&context.address());
@@ -468,11 +436,15 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> Settled {
     if word(word::ARRIVING).load(Ordering::Relaxed) > 1 || is_in_entry {
         return settle_in_entry(signal, info, context);
     }
+    let address = context.address();
     if inside().load(Ordering::Relaxed) != 0 {
         defer(signal, info, context);
+        if waiting::is_before_end(address) {
+            // Nothing is waited for before the handler has run.
+            context.end_call(waiting::end(), -(waiting::NOT_MADE.raw_os_error() as isize));
+        }
         return Settled::Later;
     }
-    let address = context.address();
     if !is_own(address) {
         return Settled::Now;
     }
@@ -484,12 +456,18 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> Settled {
             context.end_call(entry::ran(), -(sys::OsError::INTR.raw_os_error() as isize));
             return Settled::Later;
         }
+    } else if address == entry::run() {
+        give_up_waiting(context);
+        return Settled::Now;
     } else if address == entry::unblocked() || address == entry::ran() {
         return if complete(context) { Settled::Now } else { Settled::Later };
     }
-    // The thread was interrupted in the system call itself or in our return from a handler. The
-    // program's handler may run on top of either.
-    if address == entry::run() || (entry::signal_return()..entry::signal_return() + RETURN_BYTES).contains(&address) {
+    // The thread was interrupted in our return from a handler, on top of which the program's handler
+    // may run.
+    let is_return = |from: usize, to: usize| (from..to).contains(&address);
+    if is_return(entry::signal_return(), entry::signal_return() + RETURN_BYTES)
+        || is_return(entry::handler_end(), entry::handler_ended())
+    {
         return Settled::Now;
     }
     defer(signal, info, context);
@@ -507,7 +485,7 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> Settled {
 /// As [`settle`], where another signal is in the signal entry or in [`arrived`]. What is known of
 /// deferred signals is that one's affair, and is neither used nor changed before it is settled.
 #[cold]
-fn settle_in_entry(signal: usize, info: &Info, context: &mut Context) -> Settled {
+fn settle_in_entry(signal: usize, info: &mut Info, context: &mut Context) -> Settled {
     let address = context.address();
     let is_settled =
         word(word::ARRIVING).load(Ordering::Relaxed) <= 1 && (entry::signal_settled()..entry::signal_end()).contains(&address);
@@ -528,7 +506,7 @@ fn settle_in_entry(signal: usize, info: &Info, context: &mut Context) -> Settled
         keep(signal);
         return Settled::Later;
     }
-    send_again(signal, info);
+    order::send_again(signal, info);
     let mask = context.mask();
     context.set_mask(raised());
     // Where the other signal is settled, the mask of the place that it has interrupted comes next.
@@ -544,6 +522,16 @@ fn settle_in_entry(signal: usize, info: &Info, context: &mut Context) -> Settled
 /// Whether `address` is in a trampoline or in the library.
 fn is_own(address: usize) -> bool {
     crate::own::is_text(address) || trampoline::contains(address)
+}
+
+/// Moves a thread that was interrupted where the stub makes a call, or where the kernel is about to
+/// make it once more, behind it, if the call is not to be made once more.
+fn give_up_waiting(context: &mut Context) {
+    // SAFETY: at this label the stack pointer is at the carried call.
+    let (call, _) = unsafe { entry::frame(context.stack_pointer()) };
+    if call.gives_up {
+        context.end_call(entry::ran(), -(waiting::NOT_MADE.raw_os_error() as isize));
+    }
 }
 
 /// Moves a thread that was interrupted at one of the known labels on the way out of a stub to the
@@ -602,12 +590,12 @@ fn keep(signal: usize) {
 
 /// Defers a signal: sends it to this thread again, and blocks everything until the thread leaves
 /// the library. A signal that cannot be blocked is kept instead.
-fn defer(signal: usize, info: &Info, context: &mut Context) {
+fn defer(signal: usize, info: &mut Info, context: &mut Context) {
     if is_kept(signal) {
         keep(signal);
         return;
     }
-    send_again(signal, info);
+    order::send_again(signal, info);
     raise_mask(context);
 }
 
@@ -634,7 +622,7 @@ pub(crate) fn raise(signal: usize) {
 /// Sends the calling thread a signal that has arrived. If the user has no room for queued signals
 /// left (RLIMIT_SIGPENDING), the signal comes as one that this process has sent itself: the kernel
 /// notes such a signal without a place in the queue. The handler must not run in the library.
-fn send_again(signal: usize, info: &Info) {
+fn send_plainly(signal: usize, info: &Info) {
     if !queue(signal, info) {
         raise(signal);
     }
@@ -659,22 +647,25 @@ fn install_trap() {
 
 /// Carries out the program's action for a signal. Returns the program's handler, or 0 if none is to
 /// run.
-fn deliver(signal: usize, info: &Info, synchronous: bool) -> usize {
+fn deliver(signal: usize, info: &Info, synchronous: bool, context: &mut Context) -> usize {
     let entry = &ENTRIES[signal];
     let action = entry.load();
-    match action.handler {
+    let is_forced = synchronous && mask::pretended() & bit(signal) != 0;
+    match if is_forced { SIG_DFL } else { action.handler } {
         SIG_IGN if !synchronous => 0,
         SIG_DFL | SIG_IGN => {
             // The kernel carries out the default action (mostly death), so that the process ends
             // with the right status. A fault recurs by itself; any other signal is sent again.
             let _ = kernel_action(signal, Some(Action::default()));
             if !(synchronous && matches!(signal, SIGSEGV | SIGBUS | SIGILL | SIGFPE)) {
-                send_again(signal, info);
+                send_plainly(signal, info);
             }
             0
         }
         handler => {
             word(word::HANDLED).store(1, Ordering::Relaxed);
+            let itself = if action.flags & SA_NODEFER == 0 { bit(signal) } else { 0 };
+            mask::handler_begins(context, action.mask | itself);
             if action.flags & SA_RESETHAND != 0 {
                 // A child that shares our memory resets its own action, which the kernel has.
                 if process::owns_actions() {

@@ -200,6 +200,38 @@ fn asynchronous_requests_are_answered_as_by_the_kernel() {
     }
 }
 
+/// What a program sees of signals that come while it waits, on an array and on a plain directory;
+/// the array may have lost its lowest member.
+#[test]
+fn signals_that_come_while_a_call_waits_are_handled_at_once() {
+    let (served, lost, plain) = (Array::new("waits"), Array::new("waits-lost"), Array::new("waits-plain"));
+    let (program, source) = (plain.folder.join("waits"), Path::new(FOLDER).join("tests/waits.c"));
+    let flags = ["-O1", "-w", "-pthread", "-fexceptions", "-o"];
+    assert!(Command::new("cc").args(flags).arg(&program).arg(source).arg("-lrt").status().unwrap().success());
+    let said = |mut command: Command, folder: &Path, outside: &Path| {
+        std::os::unix::fs::symlink(folder.join("pipe"), outside).unwrap();
+        let output = command.args([folder, outside]).current_dir("/").output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+        said
+    };
+    let folder = plain.folder.join("plain");
+    fs::create_dir(&folder).unwrap();
+    let expected = said(Command::new(&program), &folder, &plain.folder.join("outside"));
+    for array in [&served, &lost] {
+        let make = ["-c", "mkdir -p /cxlraid-preload-test/waits"];
+        assert!(array.command(Path::new("/bin/sh")).args(make).status().unwrap().success());
+        if core::ptr::eq(array, &lost) {
+            fs::rename(array.folder.join("0"), array.folder.join("gone")).unwrap();
+        }
+        let said = said(array.command(&program), Path::new("/cxlraid-preload-test/waits"), &array.folder.join("outside"));
+        for (expected, said) in expected.lines().zip(said.lines()) {
+            assert_eq!(expected, said, "the lowest member is there: {}", !core::ptr::eq(array, &lost));
+        }
+        assert_eq!(expected.lines().count(), said.lines().count());
+    }
+}
+
 #[test]
 fn the_current_directory_is_changed_on_every_member() {
     use std::os::unix::fs::MetadataExt as _;

@@ -13,7 +13,7 @@ pub(crate) mod word {
     /// What waits until the thread leaves the library. The lowest bit: a signal was deferred, and
     /// every signal is blocked. Other bits: signals that cannot be blocked here and that somebody
     /// has sent, as in a mask of signals.
-    pub(crate) const DEFERRED: usize = 1;
+    pub(crate) const DEFERRED: usize = sys::thread::DEFERRED_WORD;
     /// The signal mask to restore then.
     pub(crate) const DEFERRED_MASK: usize = 2;
     /// SIGSEGV and SIGBUS bits of the mask the program believes it has (they are never really
@@ -50,6 +50,15 @@ pub(crate) mod word {
     pub(crate) const SIGNAL_WAITS: usize = 22;
     /// The signal mask to restore then.
     pub(crate) const WAITING_MASK: usize = 23;
+    /// The signal frames (`struct ucontext`) of handlers that may run, the last one first; 0 for
+    /// none. What lies there may be something else by now.
+    pub(crate) const FRAMES: core::ops::Range<usize> = 24..28;
+    /// Real-time signals that were deferred ([`crate::signals`]): what they tell, how many there are,
+    /// and the thread that they came to.
+    pub(crate) const KEPT_SIGNALS: usize = 30;
+    pub(crate) const KEPT_SIGNALS_WORDS: usize = 28;
+    pub(crate) const KEPT_SIGNALS_COUNT: usize = 28;
+    pub(crate) const KEPT_SIGNALS_THREAD: usize = 29;
     /// Memory for an environment rebuilt for exec, kept for the next one: address and length.
     pub(crate) const EXEC_SCRATCH: usize = 5;
     pub(crate) const EXEC_SCRATCH_BYTES: usize = 6;

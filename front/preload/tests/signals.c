@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -334,6 +335,144 @@ static void masks(void) {
     CHECK(!sigismember(&old, SIGSEGV) && !sigismember(&old, SIGUSR1));
 }
 
+/* A handler blocks SIGSEGV and SIGBUS, and returns: the mask is that of before. */
+static int blocks_in_handler(int number) {
+    sigset_t mask;
+    sigprocmask(0, NULL, &mask);
+    return sigismember(&mask, number);
+}
+static void block_faults(void) {
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGSEGV);
+    sigaddset(&mask, SIGBUS);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    CHECK(blocks_in_handler(SIGSEGV) && blocks_in_handler(SIGBUS));
+}
+static void on_inner(int signal) { got++; }
+static void on_blocking(int signal) {
+    CHECK(!blocks_in_handler(SIGSEGV));
+    /* A handler that has come and gone on this one. */
+    raise(SIGUSR2);
+    block_faults();
+    raise(SIGUSR2);
+    CHECK(blocks_in_handler(SIGSEGV));
+    kill(getpid(), SIGBUS);
+    CHECK(hits == 0);
+}
+static void on_masked(int signal, siginfo_t *info, void *context) {
+    CHECK(blocks_in_handler(SIGSEGV) && !blocks_in_handler(SIGBUS));
+    CHECK(!sigismember(&((ucontext_t *)context)->uc_sigmask, SIGSEGV));
+    got++;
+}
+static void on_leaving_blocked(int signal, siginfo_t *info, void *context) {
+    sigaddset(&((ucontext_t *)context)->uc_sigmask, SIGSEGV);
+}
+static void masks_of_handlers(void) {
+    struct sigaction action = {.sa_sigaction = on_timer, .sa_flags = SA_SIGINFO};
+    sigset_t mask;
+    stack_t none = {.ss_flags = SS_DISABLE};
+    sigaltstack(&none, NULL);
+    sigaction(SIGBUS, &action, NULL);
+    signal(SIGUSR1, on_blocking);
+    signal(SIGUSR2, on_inner);
+    for (int i = 0; i < 20; i++) {
+        got = hits = 0;
+        raise(SIGUSR1);
+        CHECK(!blocks_in_handler(SIGSEGV) && !blocks_in_handler(SIGBUS));
+        /* It was sent while it was blocked. */
+        CHECK(got == 2 && hits == 1);
+    }
+    struct sigaction masked = {.sa_sigaction = on_masked, .sa_flags = SA_SIGINFO};
+    sigaddset(&masked.sa_mask, SIGSEGV);
+    sigaction(SIGUSR1, &masked, NULL);
+    got = 0;
+    raise(SIGUSR1);
+    sigaction(SIGSEGV, &masked, NULL);
+    raise(SIGSEGV);
+    CHECK(got == 2 && !blocks_in_handler(SIGSEGV));
+    masked.sa_sigaction = on_leaving_blocked;
+    sigaction(SIGUSR1, &masked, NULL);
+    raise(SIGUSR1);
+    CHECK(blocks_in_handler(SIGSEGV));
+    sigemptyset(&mask);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    signal(SIGSEGV, SIG_DFL);
+    signal(SIGBUS, SIG_DFL);
+}
+
+/* A fault whose signal is blocked kills, whatever handler there is; so does one in the handler of the first. */
+static void on_second_fault(int signal) { segv(); _exit(1); }
+static void blocked_fault(void) {
+    signal(SIGSEGV, on_user);
+    block_faults();
+    segv();
+}
+static void fault_in_handler(void) {
+    signal(SIGSEGV, on_second_fault);
+    segv();
+}
+
+/* A thread that ends in a handler which returns by way of the library: the frames below are unwound. */
+static volatile int unwound;
+static void note_unwinding(int *unused) { unwound++; }
+static void on_end(int signal) { pthread_exit((void *)5); }
+static void *ends_in_handler(void *unused) {
+    int guard __attribute__((cleanup(note_unwinding))) = 0;
+    /* A call that may unwind, as far as the compiler knows. */
+    int (*volatile send)(int) = raise;
+    send(SIGSEGV);
+    return NULL;
+}
+static void unwinding(void) {
+    pthread_t thread;
+    void *result;
+    signal(SIGSEGV, on_end);
+    unwound = 0;
+    pthread_create(&thread, NULL, ends_in_handler, NULL);
+    pthread_join(thread, &result);
+    CHECK(result == (void *)5 && unwound == 1);
+    signal(SIGSEGV, SIG_DFL);
+}
+
+/* Real-time signals that are sent to one thread come in their order, also while it is in the library. */
+static volatile int last_value, disorder;
+static void on_value(int signal, siginfo_t *info, void *context) {
+    disorder += info->si_value.sival_int != last_value + 1;
+    last_value = info->si_value.sival_int;
+}
+enum { VALUE_COUNT = 60000 };
+static volatile int all_sent;
+static void *reads_on(void *unused) {
+    char buffer[4096];
+    while (!all_sent || last_value < VALUE_COUNT)
+        for (int i = 0; i < 100; i++)
+            pread(shared_file, buffer, 512, 0);
+    return NULL;
+}
+static void order_of_values(void) {
+    struct sigaction action = {.sa_sigaction = on_value, .sa_flags = SA_SIGINFO | SA_RESTART};
+    pthread_t thread;
+    sigaction(SIGRTMIN + 3, &action, NULL);
+    sigaction(SIGRTMIN + 1, &(struct sigaction){.sa_handler = on_inner, .sa_flags = SA_RESTART}, NULL);
+    pthread_create(&thread, NULL, reads_on, NULL);
+    for (int i = 1; i <= VALUE_COUNT; i++) {
+        while (pthread_sigqueue(thread, SIGRTMIN + 3, (union sigval){i}) != 0)
+            usleep(100);
+        if (i % 7 == 0)
+            pthread_kill(thread, SIGRTMIN + 1);
+        if (i % 16 == 0)
+            usleep(i % 48 ? 0 : 50);
+    }
+    all_sent = 1;
+    for (time_t end = time(NULL) + 20; last_value < VALUE_COUNT && time(NULL) < end;)
+        usleep(1000);
+    CHECK(last_value == VALUE_COUNT && disorder == 0);
+    if (last_value != VALUE_COUNT || disorder)
+        printf("%d of %d came, %d out of order\n", last_value, VALUE_COUNT, disorder), last_value = VALUE_COUNT;
+    pthread_join(thread, NULL);
+}
+
 int main(int count, char **arguments) {
     int file = open(arguments[1], O_RDONLY);
     CHECK(file >= 0);
@@ -355,6 +494,11 @@ int main(int count, char **arguments) {
     without_room();
     actions();
     masks();
+    masks_of_handlers();
+    CHECK(death(blocked_fault) == SIGSEGV);
+    CHECK(death(fault_in_handler) == SIGSEGV);
+    unwinding();
+    order_of_values();
     faults_that_are_sent();
     children_that_share_memory();
     CHECK(pread(file, (void *)8, 10, 0) == -1 && errno == EFAULT);

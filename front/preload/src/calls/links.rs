@@ -295,10 +295,9 @@ fn opened_without_magic(call: &mut Call) -> isize {
         return call.result;
     }
     if is(OsError::LOOP)
-        && let Some(Verdict::Done(result)) =
-            retry(call, &ROWS[call.number], matches!(kind(call), Kind::Open { follow: true }), Clue::Proc)
+        && let Some(verdict) = retry(call, &ROWS[call.number], matches!(kind(call), Kind::Open { follow: true }), Clue::Proc)
     {
-        return result;
+        return go_on(call, verdict);
     }
     let is = |error: OsError| call.result == -(error.raw_os_error() as isize);
     // It leads to nothing of the array; or this kernel, or a sandbox, does not have the call.
@@ -330,14 +329,26 @@ fn opened(call: &mut Call) -> isize {
         return call.result;
     }
     match retry(call, &ROWS[call.number], matches!(kind(call), Kind::Open { follow: true }), Clue::None) {
-        Some(Verdict::Done(result)) => {
+        Some(verdict) => {
             if call.result >= 0 {
                 // SAFETY: the number was made by this call and nobody knows it yet.
                 unsafe { sys::raw::syscall(nr::__NR_close as usize, [call.result as usize, 0, 0, 0, 0, 0]) };
             }
-            result
+            go_on(call, verdict)
         }
-        _ => call.result,
+        None => call.result,
+    }
+}
+
+/// The result of a call that was served behind another one, or what the stub is to do next.
+fn go_on(call: &mut Call, verdict: Verdict) -> isize {
+    match verdict {
+        Verdict::Done(result) => result,
+        Verdict::PassWith { number, args: [a, b, c, d, e, f] } => {
+            call.instead = [number, a, b, c, d, e, f];
+            call.result
+        }
+        Verdict::Pass => call.result,
     }
 }
 
@@ -486,7 +497,8 @@ fn start_of<'a>(base: RawFd, path: &[u8]) -> Option<BorrowedFd<'a>> {
     }
 }
 
-/// Makes the call again with the paths in the array that its paths lead to; None if none does.
+/// Makes the call again with the paths in the array that its paths lead to; None if none does. What
+/// it opens there may be waited for by the stub.
 fn retry(call: &mut Call, row: &Row, follow: bool, clue: Clue) -> Option<Verdict> {
     let mut ways: [Option<Way>; ARGUMENT_COUNT] = [const { None }; ARGUMENT_COUNT];
     for path in paths_of(call, row) {
@@ -504,7 +516,8 @@ fn retry(call: &mut Call, row: &Row, follow: bool, clue: Clue) -> Option<Verdict
     }
     let verdict = handler(call.number)(call);
     call.args = kept;
-    matches!(verdict, Verdict::Done(_)).then_some(verdict)
+    let is_served = matches!(verdict, Verdict::Done(_)) || matches!(verdict, Verdict::PassWith { .. }) && call.then.is_some();
+    is_served.then_some(verdict)
 }
 
 /// The arguments that are paths to be resolved: a symlink's contents are not.

@@ -23,6 +23,7 @@ pub(crate) mod names;
 pub(crate) mod node;
 mod on_path;
 pub(crate) mod open;
+pub(crate) mod other_end;
 pub(crate) mod paths;
 pub(crate) mod peer;
 pub(crate) mod process;
@@ -83,7 +84,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_shmat, change::shmat),
         (nr::__NR_sync, space::sync_all),
         (nr::__NR_rt_sigaction, signals::serve_action),
-        (nr::__NR_rt_sigprocmask, signals::serve_mask),
+        (nr::__NR_rt_sigprocmask, signals::mask::serve),
         (nr::__NR_fork, process::fork),
         (nr::__NR_vfork, process::vfork),
         (nr::__NR_clone, process::clone),

@@ -5,13 +5,14 @@ use super::directory::Base;
 use super::magic::Link;
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Asked, Where};
-use super::{OPEN, directory, judge};
+use super::{OPEN, directory, judge, other_end};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::program;
 use ::array::config::normalise;
+use core::cell::Cell;
 use heap::vec::Vec;
-use namespace::{OFlags, Opened, Reached, ResolveFlags};
+use namespace::{Node, OFlags, Opened, Reached, ResolveFlags};
 use sys::raw::{check, syscall};
 use sys::{AsRawFd, IntoRawFd, OsError, RawFd};
 
@@ -97,13 +98,14 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
         return Verdict::error(error);
     }
     if let Some(link) = link {
-        return Verdict::from_result(restricted_link(call, &link, &how));
+        return restricted_link(call, &link, &how).unwrap_or_else(Verdict::error);
     }
     let climbs = !resolve.intersects(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT | ResolveFlags::NO_XDEV) && leaves(&path);
     if climbs && resolve.contains(ResolveFlags::NO_SYMLINKS) {
         return across(call, at, &path, &how).unwrap_or_else(Verdict::error);
     }
-    Verdict::from_result(restricted(call, &path, &how).and_then(|opened| publish(opened, how.flags as u32)))
+    let opened = restricted(call, &path, &how);
+    answer(call, opened, how.flags as u32)
 }
 
 /// Whether a descriptor, or AT_FDCWD, is the root directory.
@@ -120,7 +122,7 @@ fn is_root_of_host(base: RawFd) -> bool {
 /// A path without symlinks (RESOLVE_NO_SYMLINKS) that leaves the array by `..`, and may come back.
 /// Each part of it is looked at where it lies: a part in the array in the array's tree, a part
 /// outside by the kernel on the host.
-fn across(call: &Call, at: At, path: &Asked, how: &How) -> Result<Verdict, OsError> {
+fn across(call: &mut Call, at: At, path: &Asked, how: &How) -> Result<Verdict, OsError> {
     let (namespace, resolve) = (array::namespace()?, ResolveFlags::from_bits_retain(how.resolve));
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (program, base) = (paths::text(call.args[1])?, Base::of(call.descriptor(0)));
@@ -148,7 +150,7 @@ fn across(call: &Call, at: At, path: &Asked, how: &How) -> Result<Verdict, OsErr
         let reached =
             namespace.open_restricted(None, &rest, OFlags::from_bits_retain(how.flags as u32), how.mode as u32, resolve)?;
         let Reached::Array(opened) = reached else { return Err(OsError::XDEV) };
-        return publish(opened, how.flags as u32).map(|descriptor| Verdict::Done(descriptor as isize));
+        return Ok(answer(call, Ok(opened), how.flags as u32));
     }
     Ok(on_path::elsewhere(call, &[(at, rest)]))
 }
@@ -202,7 +204,7 @@ fn leaves(path: &Asked) -> bool {
 
 /// A magic link: whether it may be followed the kernel knows, which follows it without opening what
 /// it leads to.
-fn restricted_link(call: &Call, link: &Link, how: &How) -> Result<usize, OsError> {
+fn restricted_link(call: &mut Call, link: &Link, how: &How) -> Result<Verdict, OsError> {
     let flags = OFlags::from_bits_retain(how.flags as u32);
     let kept = OFlags::PATH | OFlags::CLOEXEC | flags & OFlags::NOFOLLOW;
     let asked = How { flags: kept.bits().into(), mode: 0, ..*how };
@@ -213,17 +215,17 @@ fn restricted_link(call: &Call, link: &Link, how: &How) -> Result<usize, OsError
     // Not followed, it is the link that is opened: an error, but with O_PATH.
     if flags.contains(OFlags::NOFOLLOW) {
         if flags.contains(OFlags::PATH) {
-            return Ok(found as usize);
+            return Ok(Verdict::Done(found as isize));
         }
         close_unheld(found);
         return Err(OsError::LOOP);
     }
     close_unheld(found);
-    let opened = array::namespace()?.reopen(link.descriptor(), link.node(), flags, how.mode as u32)?;
-    publish(opened, flags.bits())
+    let opened = array::namespace()?.reopen(link.descriptor(), link.node(), flags, how.mode as u32);
+    Ok(answer(call, opened, flags.bits()))
 }
 
-fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
+fn serve(call: &mut Call, at: At, flags: u32, mode: u32) -> Verdict {
     let kinds = OFlags::from_bits_retain(flags);
     let is_odd =
         kinds.intersects(OFlags::TMPFILE.difference(OFlags::DIRECTORY)) || kinds.contains(OFlags::CREATE | OFlags::DIRECTORY);
@@ -238,29 +240,49 @@ fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
 
 /// Serves openat2(2), whose flags have been judged. With `no_magic`, links under /proc are not
 /// followed.
-fn serve_but(call: &Call, at: At, flags: u32, mode: u32, no_magic: bool) -> Verdict {
+fn serve_but(call: &mut Call, at: At, flags: u32, mode: u32, no_magic: bool) -> Verdict {
     let kinds = OFlags::from_bits_retain(flags);
     let follow = !kinds.contains(OFlags::NOFOLLOW) && !kinds.contains(OFlags::CREATE | OFlags::EXCL);
     serve_opening(call, at, kinds, mode, follow, no_magic)
 }
 
-fn serve_opening(call: &Call, at: At, kinds: OFlags, mode: u32, follow: bool, no_magic: bool) -> Verdict {
+fn serve_opening(call: &mut Call, at: At, kinds: OFlags, mode: u32, follow: bool, no_magic: bool) -> Verdict {
     let by_link = |link: &Link| {
         if no_magic { Err(OsError::LOOP) } else { array::namespace()?.reopen(link.descriptor(), link.node(), kinds, mode) }
     };
-    on_path::serve_followed(
+    let waits = Cell::new(None);
+    let verdict = on_path::serve_followed(
         call,
         at,
         follow,
         |path| array::namespace()?.open(path, kinds, mode),
         by_link,
-        |opened| publish(opened, kinds.bits()),
-    )
+        |opened| match opened.waits {
+            true => {
+                waits.set(Some(opened));
+                Ok(0)
+            }
+            false => publish(opened, kinds.bits()),
+        },
+    );
+    match waits.take() {
+        Some(opened) => answer(call, Ok(opened), kinds.bits()),
+        None => verdict,
+    }
 }
 
 /// Beside the O_* flags of a description: the call that opened it made the file (fcntl(2)
 /// F_CREATED_QUERY).
 pub(super) const MADE: u32 = 1 << 31;
+
+/// What a call answers that has opened something. Where that is still to be waited for, the stub
+/// opens it.
+fn answer(call: &mut Call, opened: Result<Opened, OsError>, flags: u32) -> Verdict {
+    match opened {
+        Ok(opened) if opened.waits => other_end::open(call, opened.anchor, flags),
+        opened => Verdict::from_result(opened.and_then(|opened| publish(opened, flags))),
+    }
+}
 
 /// Enters a new anchor into the table.
 fn publish(opened: Opened, flags: u32) -> Result<usize, OsError> {
@@ -269,8 +291,12 @@ fn publish(opened: Opened, flags: u32) -> Result<usize, OsError> {
         crate::mappings::fault::catch_up();
     }
     let flags = if opened.is_made { flags | MADE } else { flags & !MADE };
-    let descriptor = opened.anchor.into_raw_fd();
-    if OPEN.install(descriptor, OPEN.describe(opened.node, flags)) {
+    enter(opened.anchor.into_raw_fd(), opened.node, flags)
+}
+
+/// Enters what a new descriptor means into the table.
+pub(super) fn enter(descriptor: RawFd, node: Node, flags: u32) -> Result<usize, OsError> {
+    if OPEN.install(descriptor, OPEN.describe(node, flags)) {
         Ok(descriptor as usize)
     } else {
         close_unheld(descriptor);

@@ -77,6 +77,15 @@ impl Context {
         self.mask
     }
 
+    /// Where the handler returns to: the word before the structure.
+    ///
+    /// # Safety
+    /// The kernel has made this for a handler.
+    pub(crate) const unsafe fn handler_end(&mut self) -> *mut usize {
+        // SAFETY: the caller's promise.
+        unsafe { core::ptr::from_mut(self).cast::<usize>().sub(1) }
+    }
+
     /// Changes that mask.
     pub(crate) const fn set_mask(&mut self, mask: u64) {
         self.mask = mask;

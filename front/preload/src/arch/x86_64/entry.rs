@@ -20,9 +20,16 @@
 //! `Call::result` is the number, for rax), [`crate::call::DONE`] (1: `Call::result` is the result)
 //! or [`crate::call::RUN`] (2: the stub makes the call in `Call::instead`).
 //!
-//! Three labels are known to `signals`. At `unblocked` the program's mask has just been restored,
-//! so that a deferred signal arrives; all that is needed to leave is in the frame. `run` is the
-//! `syscall` by which the stub makes a call, and `ran` lies behind it.
+//! Where handlers of the program may run, the thread is on the program's stack: the `Call` is
+//! *carried* there, just below what the trampoline and the stub have pushed. So a handler has as
+//! much room as on a plain directory, may switch to another context or jump away, and its calls may
+//! use the private stack from the top. The stub goes back to the private stack for what is to be
+//! done after a call.
+//!
+//! Three labels are known to `signals`, and there the stack pointer is at the carried `Call`. At
+//! `unblocked` the program's mask has just been restored, so that a deferred signal arrives; all
+//! that is needed to leave is in the frame. `run` is the `syscall` by which the stub makes a call,
+//! and `ran` lies behind it.
 
 use crate::call::Call;
 use crate::thread::word;
@@ -43,13 +50,13 @@ pub(crate) static WIDE_VECTORS: AtomicU8 = AtomicU8::new(0);
 
 // The frame of a stub, from rsp upwards: xmm0-15, the `Call`, the verdict's word, the word that
 // says whether wide vectors are saved, and, in the foreign stub, the area of xsave, which must
-// begin at a multiple of 64.
+// begin at a multiple of 64. What is carried to the program's stack is the `Call` with both words.
 
 /// Bytes of xmm0-15, which lie below the `Call` in a stub's frame.
 pub(crate) const VECTOR_BYTES: usize = 256;
 /// The `Call` and the two words behind it, rounded up to a multiple of 64.
 const CALL_BYTES: usize = (size_of::<Call>() + 16 + 63) & !63;
-/// Offset of the verdict in the frame. It is stored only where the program's mask is restored.
+/// Offset of the verdict in the frame. It is stored only where the `Call` is carried.
 const VERDICT: usize = VECTOR_BYTES + size_of::<Call>();
 /// Offset of the word that is not 0 if wide vectors are saved.
 const WIDE: usize = VERDICT + 8;
@@ -59,6 +66,7 @@ const ARGS: usize = VECTOR_BYTES + offset_of!(Call, args);
 const RESULT: usize = VECTOR_BYTES + offset_of!(Call, result);
 const RESUME: usize = VECTOR_BYTES + offset_of!(Call, resume);
 const FLAGS: usize = VECTOR_BYTES + offset_of!(Call, flags);
+const FRAME: usize = VECTOR_BYTES + offset_of!(Call, frame);
 const UNBLOCK: usize = VECTOR_BYTES + offset_of!(Call, unblock);
 const MASK: usize = VECTOR_BYTES + offset_of!(Call, mask);
 const INSTEAD: usize = VECTOR_BYTES + offset_of!(Call, instead);
@@ -76,6 +84,8 @@ const WAITING_MASK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::WAIT
 const WIDE_MASK: usize = 0xe6;
 /// Room for the area of xsave.
 const WIDE_BYTES: usize = 4096;
+/// The mask in which every signal is blocked.
+static ALL_SIGNALS: u64 = !0;
 /// Size of the stack on which a thread runs in the library.
 pub(crate) const PRIVATE_STACK_BYTES: usize = 256 << 10;
 /// The address that is proposed to mmap for the next private stack. Until [`place_stacks`] has run,
@@ -139,11 +149,37 @@ global_asm!(
     "mov [rsp + {args} + 32], r8",
     "mov [rsp + {args} + 40], r9",
     "mov [rsp + {flags}], rax",
+    "mov [rsp + {frame}], rbp",
     "mov rcx, [rbp + 8]",
     "mov [rsp + {resume}], rcx",
+    "cxlraid_save_vectors",
+    ".endm",
+    ".macro cxlraid_save_vectors",
     ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
     "movaps [rsp + 16 * \\n], xmm\\n",
     ".endr",
+    ".endm",
+    ".macro cxlraid_restore",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movaps xmm\\n, [rsp + 16 * \\n]",
+    ".endr",
+    ".endm",
+    // Saves the wide vectors. xsave wants the 64 bytes of its header, at 512, to be zero.
+    ".macro cxlraid_save_wide",
+    "lea r11, [rsp + {vector_bytes} + {call_bytes}]",
+    "xor eax, eax",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
+    "mov [r11 + 512 + 8 * \\n], rax",
+    ".endr",
+    "mov eax, {wide_mask}",
+    "xor edx, edx",
+    "xsave64 [r11]",
+    ".endm",
+    // Restores them; eax and edx change.
+    ".macro cxlraid_restore_wide",
+    "mov eax, {wide_mask}",
+    "xor edx, edx",
+    "xrstor64 [rsp + {vector_bytes} + {call_bytes}]",
     ".endm",
     // Switches to the private stack, unless the thread is on it already, as a handler of the
     // program is that runs on top of a stub. Goes to `first` if the thread has none;
@@ -217,70 +253,112 @@ global_asm!(
     // ---- the way out, of both stubs: rsp is the frame of the stub, eax the verdict ----
     "cxlraid_leave:",
     "mov r11d, eax",
-    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
-    "movaps xmm\\n, [rsp + 16 * \\n]",
-    ".endr",
+    "cmp r11d, 2",
+    "je 33f",
+    "cmp qword ptr [rsp + {unblock}], 0",
+    "jne 33f",
+    "cxlraid_restore",
     "cmp qword ptr [rsp + {wide}], 0",
     "jne 35f",
     "30:",
-    "cmp qword ptr [rsp + {unblock}], 0",
-    "jne 33f",
-    "31:",
-    "cmp r11d, 2",
-    "je 34f",
     "mov ecx, r11d",
+    "add rsp, {vector_bytes}",
+    // rsp is the `Call`, ecx says whether there is a result.
     "32:",
-    "mov rdi, [rsp + {args}]",
-    "mov rsi, [rsp + {args} + 8]",
-    "mov rdx, [rsp + {args} + 16]",
-    "mov r10, [rsp + {args} + 24]",
-    "mov r8, [rsp + {args} + 32]",
-    "mov r9, [rsp + {args} + 40]",
-    "mov rax, [rsp + {flags}]",
+    "mov rdi, [rsp + {args} - {vector_bytes}]",
+    "mov rsi, [rsp + {args} - {vector_bytes} + 8]",
+    "mov rdx, [rsp + {args} - {vector_bytes} + 16]",
+    "mov r10, [rsp + {args} - {vector_bytes} + 24]",
+    "mov r8, [rsp + {args} - {vector_bytes} + 32]",
+    "mov r9, [rsp + {args} - {vector_bytes} + 40]",
+    "mov rax, [rsp + {flags} - {vector_bytes}]",
     "add al, 0x7f",
     "sahf",
-    "mov rax, [rsp + {result}]",
+    "mov rax, [rsp + {result} - {vector_bytes}]",
     "mov rsp, rbp",
     "pop rbp",
     "ret",
-    // A signal was deferred: give the thread its mask back, which lets the signal in at
-    // `unblocked`.
+    "35:",
+    "cxlraid_restore_wide",
+    "jmp 30b",
+    // Handlers of the program may run: the `Call` is carried to the program's stack.
     "33:",
     "mov [rsp + {verdict}], r11",
+    "lea rdi, [rsp + {vector_bytes}]",
+    "lea rsi, [rbp - {call_bytes}]",
+    "and rsi, -16",
+    "call {carry}",
+    "cxlraid_restore",
+    "cmp qword ptr [rsp + {wide}], 0",
+    "je 36f",
+    "cxlraid_restore_wide",
+    "36:",
+    "lea rsp, [rbp - {call_bytes}]",
+    "and rsp, -16",
+    "37:",
+    "cmp qword ptr [rsp + {unblock} - {vector_bytes}], 0",
+    "je 31f",
+    // A signal was deferred: give the thread its mask back, which lets the signal in at
+    // `unblocked`.
     "mov eax, 14",
     "mov edi, 2",
-    "lea rsi, [rsp + {mask}]",
+    "lea rsi, [rsp + {mask} - {vector_bytes}]",
     "xor edx, edx",
     "mov r10d, 8",
     "syscall",
     "cxlraid_label cxlraid_unblocked",
-    "mov r11, [rsp + {verdict}]",
-    "jmp 31b",
+    "31:",
+    "mov ecx, [rsp + {verdict} - {vector_bytes}]",
+    "cmp ecx, 2",
+    "jne 32b",
     // The call that the stub makes in the program's place.
-    "34:",
-    "mov rax, [rsp + {instead}]",
-    "mov rdi, [rsp + {instead} + 8]",
-    "mov rsi, [rsp + {instead} + 16]",
-    "mov rdx, [rsp + {instead} + 24]",
-    "mov r10, [rsp + {instead} + 32]",
-    "mov r8, [rsp + {instead} + 40]",
-    "mov r9, [rsp + {instead} + 48]",
+    "mov rax, [rsp + {instead} - {vector_bytes}]",
+    "mov rdi, [rsp + {instead} - {vector_bytes} + 8]",
+    "mov rsi, [rsp + {instead} - {vector_bytes} + 16]",
+    "mov rdx, [rsp + {instead} - {vector_bytes} + 24]",
+    "mov r10, [rsp + {instead} - {vector_bytes} + 32]",
+    "mov r8, [rsp + {instead} - {vector_bytes} + 40]",
+    "mov r9, [rsp + {instead} - {vector_bytes} + 48]",
     "cxlraid_label cxlraid_run",
     "syscall",
     "cxlraid_label cxlraid_ran",
-    "mov [rsp + {result}], rax",
+    "mov [rsp + {result} - {vector_bytes}], rax",
     "mov ecx, 1",
-    "cmp qword ptr [rsp + {then}], 0",
+    "cmp qword ptr [rsp + {then} - {vector_bytes}], 0",
     "je 32b",
-    // Something is to be done after it: `finish` does that, and returns a new verdict.
-    "lea rdi, [rsp + {vector_bytes}]",
+    // Something is to be done after it: `finish` does that on the private stack, and returns a new
+    // verdict. The vectors are saved once more. If there is no private stack, or the thread is on
+    // it, all of it lies below the `Call`.
+    "mov rdi, rsp",
+    "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "mov r11, qword ptr fs:[r11 + {stack_word}]",
+    "test r11, r11",
+    "je 38f",
+    "mov rax, r11",
+    "sub rax, rsp",
+    "cmp rax, {private_stack_bytes}",
+    "jb 38f",
+    "mov rsp, r11",
+    "38:",
+    "and rsp, -64",
+    "sub rsp, {vector_bytes} + {call_bytes} + {wide_bytes}",
+    "cxlraid_save_vectors",
+    "mov rax, [rdi + {wide} - {vector_bytes}]",
+    "mov [rsp + {wide}], rax",
+    "test eax, eax",
+    "je 39f",
+    "cxlraid_save_wide",
+    "39:",
     "call {finish}",
-    "jmp cxlraid_leave",
-    "35:",
-    "mov eax, {wide_mask}",
-    "xor edx, edx",
-    "xrstor64 [rsp + {vector_bytes} + {call_bytes}]",
-    "jmp 30b",
+    "cxlraid_restore",
+    "lea r11, [rbp - {call_bytes}]",
+    "and r11, -16",
+    "mov ecx, eax",
+    "mov [r11 + {verdict} - {vector_bytes}], rcx",
+    "cmp qword ptr [rsp + {wide}], 0",
+    "je 36b",
+    "cxlraid_restore_wide",
+    "jmp 36b",
     "13:",
     "cxlraid_first_call",
     ".cfi_endproc",
@@ -301,15 +379,7 @@ global_asm!(
     "mov [rsp + {wide}], rax",
     "test eax, eax",
     "je cxlraid_dispatch",
-    // xsave wants the 64 bytes of its header, at 512, to be zero.
-    "lea r11, [rsp + {vector_bytes} + {call_bytes}]",
-    "xor eax, eax",
-    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
-    "mov [r11 + 512 + 8 * \\n], rax",
-    ".endr",
-    "mov eax, {wide_mask}",
-    "xor edx, edx",
-    "xsave64 [r11]",
+    "cxlraid_save_wide",
     "jmp cxlraid_dispatch",
     "27:",
     "cxlraid_first_call",
@@ -381,6 +451,45 @@ global_asm!(
     "jmp 40b",
     "cxlraid_label cxlraid_signal_end",
     ".cfi_endproc",
+    // ---- the end of a handler whose signal frame tells of SIGSEGV and SIGBUS: `ends` takes from the
+    // frame's mask what is not really blocked. rsp is the kernel's `struct ucontext`. Unwinders find
+    // there the registers of what was interrupted: CFA and rsp (7) at 160, rip (16) at 168, and so on.
+    // They look at the instruction before the one that a handler returns to. ----
+    ".p2align 4",
+    ".cfi_startproc simple",
+    ".cfi_signal_frame",
+    ".cfi_escape 0xf, 0x4, 0x77, 0xa0, 0x1, 0x6",
+    ".cfi_escape 0x10, 0x0, 0x3, 0x77, 0x90, 0x1",
+    ".cfi_escape 0x10, 0x1, 0x3, 0x77, 0x88, 0x1",
+    ".cfi_escape 0x10, 0x2, 0x3, 0x77, 0x98, 0x1",
+    ".cfi_escape 0x10, 0x3, 0x3, 0x77, 0x80, 0x1",
+    ".cfi_escape 0x10, 0x4, 0x3, 0x77, 0xf0, 0x0",
+    ".cfi_escape 0x10, 0x5, 0x3, 0x77, 0xe8, 0x0",
+    ".cfi_escape 0x10, 0x6, 0x3, 0x77, 0xf8, 0x0",
+    ".cfi_escape 0x10, 0x7, 0x3, 0x77, 0xa0, 0x1",
+    ".cfi_escape 0x10, 0x8, 0x2, 0x77, 0x28",
+    ".cfi_escape 0x10, 0x9, 0x2, 0x77, 0x30",
+    ".cfi_escape 0x10, 0xa, 0x2, 0x77, 0x38",
+    ".cfi_escape 0x10, 0xb, 0x3, 0x77, 0xc0, 0x0",
+    ".cfi_escape 0x10, 0xc, 0x3, 0x77, 0xc8, 0x0",
+    ".cfi_escape 0x10, 0xd, 0x3, 0x77, 0xd0, 0x0",
+    ".cfi_escape 0x10, 0xe, 0x3, 0x77, 0xd8, 0x0",
+    ".cfi_escape 0x10, 0xf, 0x3, 0x77, 0xe0, 0x0",
+    ".cfi_escape 0x10, 0x10, 0x3, 0x77, 0xa8, 0x1",
+    "nop",
+    "cxlraid_label cxlraid_handler_end",
+    "mov eax, 14",
+    "xor edi, edi",
+    "lea rsi, [rip + {all}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "cxlraid_label cxlraid_handler_ended",
+    "mov rdi, rsp",
+    "call {ends}",
+    "mov eax, 15",
+    "syscall",
+    ".cfi_endproc",
     // Unwinders and debuggers know a signal frame by exactly these bytes.
     ".p2align 4",
     "nop",
@@ -393,7 +502,10 @@ global_asm!(
     wide_vectors = sym WIDE_VECTORS,
     dispatch = sym crate::dispatch::enter,
     finish = sym crate::dispatch::finish,
+    carry = sym carry,
     arrived = sym crate::signals::arrived,
+    ends = sym crate::signals::mask::handler_ends,
+    all = sym ALL_SIGNALS,
     vector_bytes = const VECTOR_BYTES,
     call_bytes = const CALL_BYTES,
     wide_bytes = const WIDE_BYTES,
@@ -410,6 +522,7 @@ global_asm!(
     result = const RESULT,
     resume = const RESUME,
     flags = const FLAGS,
+    frame = const FRAME,
     unblock = const UNBLOCK,
     mask = const MASK,
     instead = const INSTEAD,
@@ -429,6 +542,8 @@ unsafe extern "C" {
     fn cxlraid_signal_unmasked();
     fn cxlraid_signal_end();
     fn cxlraid_signal_return();
+    fn cxlraid_handler_end();
+    fn cxlraid_handler_ended();
 }
 
 macro_rules! label {
@@ -462,14 +577,50 @@ label!(/// Behind the signal entry.
 label!(/// The restorer of handlers that the library installs for itself, and of faults' handlers while a test tool catches system calls.
     signal_return, cxlraid_signal_return);
 
-/// The call in the frame of a stub, and the verdict, which is valid at [`unblocked`] only.
+label!(/// Where a handler returns to whose end [`crate::signals::mask`] is told of.
+    handler_end, cxlraid_handler_end);
+label!(/// From here on that return is not interrupted.
+    handler_ended, cxlraid_handler_ended);
+
+/// The call that a stub has carried to the program's stack, and the verdict.
 ///
 /// # Safety
 /// `stack_pointer` is that of a thread interrupted at one of the labels [`unblocked`], [`run`] or
 /// [`ran`]; nobody else uses the frame while the reference lives.
 pub(crate) unsafe fn frame<'a>(stack_pointer: usize) -> (&'a mut Call, u32) {
+    const VERDICT_AT: usize = VERDICT - VECTOR_BYTES;
     // SAFETY: the caller's promise; the stub laid the frame out with these offsets.
-    unsafe { (&mut *((stack_pointer + VECTOR_BYTES) as *mut Call), *((stack_pointer + VERDICT) as *const u64) as u32) }
+    unsafe { (&mut *(stack_pointer as *mut Call), *((stack_pointer + VERDICT_AT) as *const u64) as u32) }
+}
+
+/// The bytes of a stub's frame that are carried.
+const CARRIED_BYTES: usize = WIDE + 8 - VECTOR_BYTES;
+const _: () = assert!(CARRIED_BYTES <= CALL_BYTES);
+
+/// Where the stub carries a call to, if it does.
+pub(crate) const fn carried(call: &Call) -> usize {
+    (call.frame - CALL_BYTES) & !15
+}
+
+/// Carries a call, with the two words behind it, to the program's stack. What the call in its place
+/// points to in the `Call` itself goes along.
+///
+/// # Safety
+/// Called by the stub: `call` is in its frame, and `to`, which may overlap it, lies on the program's
+/// stack below all that is in use.
+unsafe extern "C" fn carry(call: *const Call, to: *mut Call) {
+    // SAFETY: the caller's promise.
+    let carried = unsafe {
+        core::ptr::copy(call.cast::<u8>(), to.cast::<u8>(), CARRIED_BYTES);
+        &mut *to
+    };
+    let [_number, args @ ..] = &mut carried.instead;
+    for argument in args {
+        let offset = argument.wrapping_sub(call as usize);
+        if offset < size_of::<Call>() {
+            *argument = to as usize + offset;
+        }
+    }
 }
 
 /// Finds out whether xsave can be used. Called once, by the constructor.

@@ -25,6 +25,7 @@ macro_rules! absent {
     )* };
 }
 absent!(unblocked, run, ran, signal_entry, signal_settled, signal_unmasked, signal_end, signal_return);
+absent!(handler_end, handler_ended);
 
 /// See [`libc_entry`].
 pub(crate) fn place_stacks() {}
@@ -32,4 +33,9 @@ pub(crate) fn place_stacks() {}
 /// There is no frame.
 pub(crate) unsafe fn frame<'a>(_: usize) -> (&'a mut crate::call::Call, u32) {
     unreachable!("no stub runs in a test program")
+}
+
+/// Nothing is carried.
+pub(crate) const fn carried(_: &crate::call::Call) -> usize {
+    0
 }

@@ -1,0 +1,193 @@
+//! The order of real-time signals of one number.
+//!
+//! The kernel gives a thread such signals in the order in which they were sent to it. One that is
+//! deferred is sent again, and so comes behind those that wait already. Nothing can be put before
+//! them. So what was deferred is kept in the thread's block, and what is sent again only *stands*
+//! for it: the next signal of the number that comes, whichever that is, tells what was kept first,
+//! and what it tells itself is kept in its turn. When the one that stands comes at last, it tells
+//! what is still kept. There is one that stands for each that is kept.
+//!
+//! If no room is left for more, a signal is sent again as it is, and its order is lost. So is that
+//! of a signal which may interrupt its own handler (SA_NODEFER), where the last one runs first. A
+//! signal that stands and that the program takes by itself (sigwaitinfo(2), in a handler of another
+//! signal) tells what was deferred first.
+
+use super::{ENTRIES, Info, queue, send_plainly};
+use crate::mask::{ALL_BUT_FAULTS, set_mask};
+use crate::stack;
+use crate::thread::word;
+use crate::uapi::SA_NODEFER;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use linux_raw_sys::general::__NR_rt_sigpending;
+use sys::raw::syscall;
+
+/// The lowest real-time signal of the kernel.
+const FIRST: usize = 32;
+/// The words of siginfo that the kernel keeps of a signal.
+const INFO_WORDS: usize = 6;
+/// The last of them, which no kind of real-time signal uses.
+const MARK: usize = INFO_WORDS - 1;
+/// What is there in a signal that stands for one that is kept.
+const STANDS: usize = 0x6378_6c72_6169_6473;
+/// Which of these words says when the signal was kept: the number of [`FLUSHES`]. The mark's own
+/// place is free in what is kept, but for what the sender has put there.
+const KEPT_WORDS: usize = INFO_WORDS + 1;
+const KEPT_COUNT: usize = word::KEPT_SIGNALS_WORDS / KEPT_WORDS;
+
+/// How often a signal was ignored from then on: the kernel forgets those that wait.
+static FLUSHES: AtomicUsize = AtomicUsize::new(0);
+
+/// The program ignores a signal from now on.
+pub(super) fn flush() {
+    FLUSHES.fetch_add(1, Ordering::Relaxed);
+}
+
+type Kept = [usize; KEPT_WORDS];
+
+fn load(index: usize) -> Kept {
+    core::array::from_fn(|at| word(word::KEPT_SIGNALS + index * KEPT_WORDS + at).load(Ordering::Relaxed))
+}
+
+fn store(index: usize, kept: &Kept) {
+    for (at, &value) in kept.iter().enumerate() {
+        word(word::KEPT_SIGNALS + index * KEPT_WORDS + at).store(value, Ordering::Relaxed);
+    }
+}
+
+/// How many signals are kept. A child has its parent's block, or a copy of it, and none of its
+/// signals.
+fn count() -> usize {
+    let count = word(word::KEPT_SIGNALS_COUNT).load(Ordering::Relaxed);
+    if count != 0 && word(word::KEPT_SIGNALS_THREAD).load(Ordering::Relaxed) != stack::thread() { 0 } else { count }
+}
+
+fn push(kept: &Kept) -> bool {
+    let count = count();
+    if count == KEPT_COUNT {
+        return false;
+    }
+    store(count, kept);
+    word(word::KEPT_SIGNALS_THREAD).store(stack::thread(), Ordering::Relaxed);
+    word(word::KEPT_SIGNALS_COUNT).store(count + 1, Ordering::Relaxed);
+    true
+}
+
+fn remove(index: usize) -> Kept {
+    let (removed, count) = (load(index), count());
+    for index in index + 1..count {
+        store(index - 1, &load(index));
+    }
+    word(word::KEPT_SIGNALS_COUNT).store(count.saturating_sub(1), Ordering::Relaxed);
+    removed
+}
+
+/// The first one that is kept of a signal. Those that the kernel has forgotten meanwhile are
+/// forgotten here.
+fn first(signal: usize) -> Option<usize> {
+    let flushes = FLUSHES.load(Ordering::Relaxed);
+    let mut index = 0;
+    while index < count() {
+        let kept = load(index);
+        if kept[0] as u32 as usize == signal && kept[INFO_WORDS] == flushes {
+            return Some(index);
+        }
+        if kept[INFO_WORDS] == flushes {
+            index += 1;
+        } else {
+            remove(index);
+        }
+    }
+    None
+}
+
+fn words(info: &mut Info) -> &mut [usize; INFO_WORDS] {
+    // SAFETY: the kernel's siginfo has 128 bytes.
+    unsafe { &mut *core::ptr::from_mut(info).cast() }
+}
+
+fn kept(info: &mut Info) -> Kept {
+    let [a, b, c, d, e, f] = *words(info);
+    [a, b, c, d, e, f, FLUSHES.load(Ordering::Relaxed)]
+}
+
+fn has_order(signal: usize) -> bool {
+    signal >= FIRST && ENTRIES.get(signal).is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & SA_NODEFER == 0)
+}
+
+/// Sends the calling thread a signal again that is deferred.
+pub(super) fn send_again(signal: usize, info: &mut Info) {
+    if has_order(signal) {
+        undisturbed(|| send_in_order(signal, info));
+    } else {
+        send_plainly(signal, info);
+    }
+}
+
+/// Runs `work` while no other signal is deferred or handled in this thread.
+fn undisturbed(work: impl FnOnce()) {
+    let before = set_mask(ALL_BUT_FAULTS);
+    work();
+    set_mask(before);
+}
+
+fn send_in_order(signal: usize, info: &mut Info) {
+    if words(info)[MARK] == STANDS {
+        if !queue(signal, info) {
+            super::raise(signal);
+        }
+    } else {
+        let kept = kept(info);
+        if !push(&kept) {
+            return send_plainly(signal, info);
+        }
+        words(info)[MARK] = STANDS;
+        if !queue(signal, info) {
+            remove(count().saturating_sub(1));
+            words(info)[MARK] = kept[MARK];
+            send_plainly(signal, info);
+        }
+    }
+}
+
+/// A signal is about to be handled: puts into `info` what the program is to be told first.
+#[inline]
+pub(super) fn tell_first(signal: usize, info: &mut Info) {
+    if signal >= FIRST {
+        exchange(signal, info);
+    }
+}
+
+fn exchange(signal: usize, info: &mut Info) {
+    let stands = words(info)[MARK] == STANDS;
+    if stands {
+        words(info)[MARK] = 0;
+    }
+    if count() != 0 && has_order(signal) {
+        undisturbed(|| exchange_kept(signal, info, stands));
+    }
+}
+
+fn exchange_kept(signal: usize, info: &mut Info, stands: bool) {
+    let Some(index) = first(signal) else { return };
+    if !stands && !is_pending(signal) {
+        // None stands for what is kept: the program has taken it by itself.
+        while let Some(index) = first(signal) {
+            remove(index);
+        }
+        return;
+    }
+    let own = kept(info);
+    let [a, b, c, d, e, f, _] = remove(index);
+    if !stands {
+        push(&own);
+    }
+    *words(info) = [a, b, c, d, e, f];
+}
+
+/// Whether a signal that is blocked here, since its handler is about to begin, waits.
+fn is_pending(signal: usize) -> bool {
+    let mut pending = 0_u64;
+    // SAFETY: the kernel stores a mask.
+    let result = unsafe { syscall(__NR_rt_sigpending as usize, [&raw mut pending as usize, size_of::<u64>(), 0, 0, 0, 0]) };
+    result == 0 && pending & super::bit(signal) != 0
+}
