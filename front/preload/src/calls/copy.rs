@@ -8,6 +8,7 @@ use crate::call::{Call, Verdict};
 use crate::program;
 use crate::uapi::{KCMP_FILE, MAX_RW_COUNT, SEEK_CUR};
 use file::FileRef;
+use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_kcmp, __NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
 use namespace::Node;
 use sys::raw::{check, syscall};
@@ -17,6 +18,25 @@ use units::PAGE_BYTES;
 
 /// Bytes moved at a time.
 const STEP_BYTES: usize = 256 << 10;
+
+/// Without memory for more, so many bytes are moved at a time.
+const LEAST_BYTES: usize = 4096;
+
+/// Room for `bytes` bytes, or for fewer where there is no memory for so many.
+pub(super) fn room(bytes: usize) -> Result<Vec<u8>, OsError> {
+    let mut wanted = bytes;
+    loop {
+        let mut room = Vec::new();
+        match room.try_reserve_exact(wanted) {
+            Ok(()) => {
+                room.resize(wanted, 0);
+                return Ok(room);
+            }
+            Err(_) if wanted <= LEAST_BYTES => return Err(OsError::NOMEM),
+            Err(_) => wanted = (wanted / 4).max(LEAST_BYTES),
+        }
+    }
+}
 
 /// One end of a copy.
 pub(super) struct End {
@@ -403,7 +423,7 @@ pub(super) fn piece_bytes(input: &End, pipe_bytes: usize) -> Result<usize, OsErr
 }
 
 fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
-    let mut buffer = heap::vec![0; bytes.min(STEP_BYTES)];
+    let mut buffer = room(bytes.min(STEP_BYTES))?;
     let bytes = bytes.min(MAX_RW_COUNT);
     let ahead = overlap(&input, &output, bytes)?;
     let mut total = 0;

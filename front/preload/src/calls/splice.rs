@@ -6,7 +6,7 @@
 //! call may wait, the stub waits in the program's stead, where signals arrive: it writes as much as
 //! a pipe takes at once, or waits for what comes first.
 
-use super::copy::{End, PIPE_BYTES, check_named, check_open, kind, piece_bytes, verify_from};
+use super::copy::{End, PIPE_BYTES, check_named, check_open, kind, piece_bytes, room, verify_from};
 use super::limit;
 use crate::call::{Call, Verdict};
 use crate::uapi::{MAX_RW_COUNT, SIGPIPE, SO_TYPE, SOL_SOCKET, SPLICE_F_NONBLOCK};
@@ -187,7 +187,7 @@ fn sent_on(call: &mut Call) -> isize {
     sending.file.unread(sending.bytes.len() - count);
     sending.sent += count;
     if count == sending.bytes.len() && sending.rest > 0 {
-        sending.bytes.resize(sending.rest.min(STEP_BYTES), 0);
+        sending.bytes.resize(sending.rest.min(STEP_BYTES).min(sending.bytes.capacity()), 0);
         if let Ok(read @ 1..) = sending.file.read(&mut sending.bytes) {
             sending.bytes.truncate(read);
             sending.rest -= read;
@@ -212,7 +212,7 @@ fn read(file: RawFd, offset: usize, bytes: usize, pipe: Option<usize>) -> Result
         Some(pipe) => bytes.min(piece_bytes(&file, pipe)?),
         None => bytes,
     };
-    let mut buffer = heap::vec![0; bytes];
+    let mut buffer = room(bytes)?;
     let count = file.read(&mut buffer)?;
     buffer.truncate(count);
     Ok((file, buffer))
@@ -245,6 +245,11 @@ fn from_pipe(call: &mut Call, pipe: RawFd, file: RawFd, offset: usize, bytes: us
         Ok(file) => file,
         Err(error) => return Verdict::error(error),
     };
+    let mut buffer = match room(bytes) {
+        Ok(buffer) => buffer,
+        Err(error) => return Verdict::error(error),
+    };
+    let bytes = buffer.len();
     let double = match Double::new(bytes) {
         Ok(double) => double,
         Err(error) => return Verdict::error(error),
@@ -252,13 +257,14 @@ fn from_pipe(call: &mut Call, pipe: RawFd, file: RawFd, offset: usize, bytes: us
     let tee = |flags: usize| [pipe as usize, double.input.as_raw_fd() as usize, bytes, flags, 0, 0];
     // SAFETY: moves no memory of this process.
     match check(unsafe { syscall(__NR_tee as usize, tee(SPLICE_F_NONBLOCK)) }) {
-        Ok(count) => limit::answer(put(file, pipe, &double, count)),
+        Ok(count) => limit::answer(put(file, pipe, &double, &mut buffer, count)),
         Err(OsError::AGAIN) if waits => {
             let args = tee(0);
-            wait(call, Waiting { file, bytes: Vec::new(), double: Some(double) }, |call, waiting| {
+            wait(call, Waiting { file, bytes: buffer, double: Some(double) }, |call, mut waiting| {
                 match (call.result, waiting.double) {
                     (count @ 0.., Some(double)) => {
-                        answer(limit::answer(put(waiting.file, call.descriptor(0), &double, count as usize)))
+                        let put = put(waiting.file, call.descriptor(0), &double, &mut waiting.bytes, count as usize);
+                        answer(limit::answer(put))
                     }
                     (result, _) => result,
                 }
@@ -320,13 +326,13 @@ impl Double {
 }
 
 /// Writes `count` bytes that were doubled, and takes out of the program's pipe what the file has
-/// taken.
-fn put(mut file: End, pipe: RawFd, double: &Double, count: usize) -> Result<usize, OsError> {
+/// taken. `buffer` has room for as many.
+fn put(mut file: End, pipe: RawFd, double: &Double, buffer: &mut [u8], count: usize) -> Result<usize, OsError> {
     if count == 0 {
         return file.store_offset().map(|()| 0);
     }
-    let mut buffer = heap::vec![0; count];
-    let count = double.read(&mut buffer)?;
+    let buffer = buffer.get_mut(..count).ok_or(OsError::NOMEM)?;
+    let count = double.read(buffer)?;
     match file.write_on(&buffer[..count]) {
         (0, Some(error)) => Err(error),
         (written, _) => {
