@@ -441,7 +441,7 @@ static void on_value(int signal, siginfo_t *info, void *context) {
     disorder += info->si_value.sival_int != last_value + 1;
     last_value = info->si_value.sival_int;
 }
-enum { VALUE_COUNT = 60000 };
+enum { VALUE_COUNT = 30000 };
 static volatile int all_sent;
 static void *reads_on(void *unused) {
     char buffer[4096];

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -525,6 +527,39 @@ static void count(int number) {
 }
 static void visit(int number) { swapcontext(&interrupted, &other); }
 
+/* ---- copies without memory for what is copied at once ---- */
+
+static int copy_with_little_memory(pid_t unused) {
+    char text[256];
+    long pages;
+    int null = open("/dev/null", O_WRONLY), file = open(in("long"), O_RDWR), ends[2];
+    int copied = open(in("copied"), O_RDWR | O_CREAT, 0600);
+    MUST(pipe(ends) == 0 && fcntl(ends[0], F_SETPIPE_SZ, 1 << 20) == 1 << 20);
+    /* Whatever is made at a first call is there. */
+    MUST(sendfile(null, file, NULL, 10) == 10 && splice(file, NULL, ends[1], NULL, 10, 0) == 10);
+    MUST(splice(ends[0], NULL, file, NULL, 10, 0) == 10);
+    lseek(file, 0, SEEK_SET);
+    FILE *statm = fopen("/proc/self/statm", "r");
+    MUST(fscanf(statm, "%ld", &pages) == 1);
+    fclose(statm);
+    struct rlimit limit = {(pages << 12) + (160 << 10), RLIM_INFINITY};
+    MUST(setrlimit(RLIMIT_AS, &limit) == 0);
+    long sent = sendfile(null, file, NULL, 3 << 20);
+    lseek(file, 0, SEEK_SET);
+    long moved = copy_file_range(file, NULL, copied, NULL, 3 << 20, 0);
+    lseek(file, 0, SEEK_SET);
+    int into = splice(file, NULL, ends[1], NULL, 1 << 20, 0) > 0, out = splice(ends[0], NULL, copied, NULL, 1 << 20, 0) > 0;
+    printf("little memory: sent %ld, copied %ld, spliced %d and %d\n", sent, moved, into, out);
+    return 0;
+}
+static void little_memory(void) {
+    int file = open(in("long"), O_RDWR | O_CREAT, 0600);
+    MUST(ftruncate(file, 3 << 20) == 0 && pwrite(file, "x", 1, 2 << 20) == 1);
+    close(file);
+    int result = ended(child(copy_with_little_memory, 0));
+    printf("ended %d\n", result);
+}
+
 int main(int argument_count, char **arguments) {
     strcpy(directory, arguments[1]);
     strcpy(outside, arguments[2]);
@@ -579,6 +614,7 @@ int main(int argument_count, char **arguments) {
         waits(way, "context", go_elsewhere);
         left(way);
     }
+    little_memory();
     storm(count, "stack");
     storm(visit, "context");
     kill(watch, SIGKILL);
