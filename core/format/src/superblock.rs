@@ -27,7 +27,8 @@ pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
 // 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly
 // end. 1.4: the names of updates, and the event count with which a member went out. 1.5: members
-// that are written mostly. 1.6: the read policy.
+// that are written mostly. 1.6: the read policy, and a member that says that another directory has
+// its place.
 pub const SUPPORTED: Version = Version { major: 1, minor: 6 };
 
 /// Bytes of the journal's path, with at least one NUL.
@@ -275,7 +276,8 @@ pub struct MemberEntry {
     /// with it was seen. 0 in a member that is in use, and where a version before 1.4 recorded the
     /// loss.
     pub out_count: u64,
-    /// [`Self::WRITE_MOSTLY`], and bits of later versions. 0 in superblocks of versions before 1.5.
+    /// [`Self::WRITE_MOSTLY`], [`Self::REPLACED`], and bits of later versions. 0 in superblocks of
+    /// versions before 1.5.
     pub flags: u8,
 }
 
@@ -592,6 +594,16 @@ impl MemberEntry {
     #[must_use]
     pub const fn is_write_mostly(&self) -> bool {
         self.flags & Self::WRITE_MOSTLY != 0
+    }
+
+    /// In [`Self::flags`], in the superblock of the member itself and in no other: another directory
+    /// has taken the member's place in the array.
+    pub const REPLACED: u8 = 2;
+
+    /// Tells whether another directory has taken the member's place.
+    #[must_use]
+    pub const fn is_replaced(&self) -> bool {
+        self.flags & Self::REPLACED != 0
     }
 
     const fn to_media(self) -> MemberBytes {

@@ -110,9 +110,12 @@ pub(crate) fn superblocks_1_5() -> [Superblock; 2] {
 }
 
 /// Returns the superblocks of version 1.5 with what version 1.6 added: the read policy, in the second
-/// one of a later version.
+/// one of a later version; and the second one says that another directory has its member's place.
 pub(crate) fn superblocks_1_6() -> [Superblock; 2] {
-    let [first, second] = superblocks_1_5();
+    let [first, mut second] = superblocks_1_5();
+    let own = second.slot;
+    second.members[own].state = MemberState::Stale;
+    second.members[own].flags |= MemberEntry::REPLACED;
     [Superblock { read_policy: ReadPolicy::Latency.code(), ..first }, Superblock { read_policy: 0xf3, ..second }]
 }
 

@@ -81,6 +81,9 @@ fn superblock_1_6_is_read_and_written_the_same() {
     // The second one has a policy that this version does not know, and keeps it.
     assert_eq!((first.read_policy(), second.read_policy()), (ReadPolicy::Latency, ReadPolicy::RoundRobin));
     assert_eq!((file[2288], file[COPY_BYTES + 2288]), (2, 0xf3));
+    let replaced = |superblock: &Superblock| superblock.members.iter().filter(|entry| entry.is_replaced()).count();
+    assert_eq!((replaced(&first), replaced(&second)), (0, 1));
+    assert!(second.members[second.slot].is_replaced() && !second.is_own_in_use());
 }
 
 #[test]
