@@ -208,7 +208,7 @@ pub fn check_blank(path: &[u8]) -> Result<(), AttachError> {
 
 /// The superblock of a member with a new UUID that is to be filled. It names the others as the
 /// newest superblock does.
-fn stale(newest: &Superblock, slot: Slot) -> Result<Superblock, OsError> {
+pub(crate) fn stale(newest: &Superblock, slot: Slot) -> Result<Superblock, OsError> {
     let mut fresh = newest.clone();
     let flags = newest.members[slot].flags;
     fresh.members[slot] = MemberEntry { uuid: random_uuid()?, state: MemberState::Stale, out_count: 0, flags };

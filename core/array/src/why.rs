@@ -15,6 +15,8 @@ pub const EMPTY: &str = "the directory is empty; is its device mounted?";
 pub const NOT_IN_USE: &str = "programs that run have begun without it";
 /// A member that is being made and is not in use yet.
 pub const BEGUN: &str = "begun: it comes into use when 'cxlraid rebuild' goes on and running programs have been started again";
+/// Another directory has taken the member's place.
+pub const REPLACED: &str = "replaced: another directory has its place";
 /// Of a member only `.cxlraid` is there.
 pub const EMPTIED: &str = "it was emptied: only .cxlraid is left";
 
@@ -62,6 +64,7 @@ pub fn newer_table(kind: TableKind, found: Version) -> String {
 pub fn stale(own: &Superblock, newest: &Superblock) -> &'static str {
     let believed = newest.members[own.slot];
     match believed.state {
+        _ if own.members[own.slot].is_replaced() => REPLACED,
         _ if is_begun(own, newest) => BEGUN,
         MemberState::Failed => "taken out of use",
         MemberState::Missing if believed.uuid == Uuid::NIL => "removed",
@@ -74,5 +77,6 @@ pub fn stale(own: &Superblock, newest: &Superblock) -> &'static str {
 #[must_use]
 pub fn is_begun(own: &Superblock, newest: &Superblock) -> bool {
     let entry = own.members[own.slot];
-    entry.state == MemberState::Stale && entry.uuid == own.member_uuid && newest.members[own.slot].uuid != own.member_uuid
+    let is_begun = entry.state == MemberState::Stale && entry.uuid == own.member_uuid && !entry.is_replaced();
+    is_begun && newest.members[own.slot].uuid != own.member_uuid
 }

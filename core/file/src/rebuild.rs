@@ -173,6 +173,29 @@ impl Files {
         table.persist_all(array)
     }
 
+    /// Notes of some files that a member has lost their bytes. The caller is alone with the array,
+    /// and nobody has a file open.
+    ///
+    /// # Errors
+    /// The first of the files that does not bear this loss, with `BUSY`: nothing is noted then.
+    /// Otherwise what the kernel says.
+    pub fn note_all_lost(&self, slot: Slot, files: &[Attribute]) -> Result<(), (Option<Attribute>, OsError)> {
+        let (array, table, lost) = (self.array(), self.table(), MemberSet::EMPTY.with(slot));
+        for &file in files {
+            let Ok(Some(record)) = table.load(array, file.inode) else { return Err((Some(file), OsError::BUSY)) };
+            let noted = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
+            if record.size != 0 && !record.geometry().survives(array.runtime().out().union(noted).union(lost)) {
+                return Err((Some(file), OsError::BUSY));
+            }
+        }
+        if files.is_empty() {
+            return Ok(());
+        }
+        array.before_change().map_err(|error| (None, error))?;
+        files.iter().for_each(|file| table.add_resync(array, file.inode, Resync { lost, ..NO_BYTES }));
+        table.persist_all(array).map_err(|error| (None, error))
+    }
+
     /// Gives a member that is out, and has empty tables, the inode records of the others and their
     /// log of names. The caller is alone with the array.
     ///

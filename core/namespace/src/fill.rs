@@ -233,7 +233,7 @@ impl Joiner {
 }
 
 /// The array, with nobody else in it.
-fn hold(config: &Config) -> core::result::Result<Array, FillError> {
+pub(crate) fn hold(config: &Config) -> core::result::Result<Array, FillError> {
     let array = Array::attach_holding(config)?;
     if array.was_alone() {
         return Ok(array);

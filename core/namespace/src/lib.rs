@@ -52,6 +52,7 @@ mod opened;
 mod path;
 mod recover;
 mod remembered;
+mod replace;
 mod replay;
 mod resolve;
 mod restricted;
@@ -73,6 +74,7 @@ pub use descriptor::{DELETED, link};
 pub use fill::{Content, FillError, Joiner, begin, fill, prove};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};
 pub use path::ProgramPath;
+pub use replace::{Held, beside};
 pub use resolve::without_slashes;
 pub use scrub::{Difference, NameMismatch, Scanned, TIME_TOLERANCE_NS};
 pub use sys::rustix::fs::{
