@@ -54,7 +54,8 @@ pub(crate) fn tell(source: &Source, thing: &str, wish: JobWish) -> Result<String
         match (wish, now.map(|now| now.state)) {
             (JobWish::Cancel, None) => {
                 let goes_on = match job.kind {
-                    JobKind::Rebuild | JobKind::Replace | JobKind::ReAdd(_) => {
+                    JobKind::Replace => "; the same command, given again, goes on".to_owned(),
+                    JobKind::Rebuild | JobKind::ReAdd(_) => {
                         format!("; 'cxlraid rebuild {thing}' goes on, and so does 'cxlraid monitor' where it runs")
                     }
                     JobKind::Check | JobKind::Repair => String::new(),

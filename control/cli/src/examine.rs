@@ -85,7 +85,7 @@ fn text(
         array.insert(3, format!("Chunk: {}", chunk_text(superblock.chunk)));
     }
     let access = superblock.access;
-    let this = vec![
+    let mut this = vec![
         format!("UUID: {}", superblock.member_uuid),
         format!("Slot: {}", superblock.slot),
         format!("Event Count: {}", superblock.event_count),
@@ -94,6 +94,9 @@ fn text(
         copies[0].clone(),
         copies[1].clone(),
     ];
+    if superblock.members[superblock.slot].is_replaced() {
+        this.insert(2, "Place: replaced, another directory has its place in the array".to_owned());
+    }
     let seen = superblock.members.iter().enumerate().filter(|(_, entry)| entry.state != MemberState::Absent);
     let seen: Vec<String> = seen
         .map(|(slot, entry)| {
@@ -208,6 +211,16 @@ Members as this one last saw them
 └─ Slot 2: in sync, 03030303-0303-0303-0303-030303030303
 ";
         assert_eq!(text(Path::new("/mnt/c"), &superblock(), &copies, None, now), expected);
+    }
+
+    #[test]
+    fn a_member_that_was_replaced_says_so() {
+        let mut replaced = superblock();
+        replaced.members[2].state = MemberState::Stale;
+        replaced.members[2].flags = MemberEntry::REPLACED;
+        let copies = ["Copy 0: a".to_owned(), "Copy 1: b".to_owned()];
+        let text = text(Path::new("/mnt/c"), &replaced, &copies, None, Timestamp::now());
+        assert!(text.contains("├─ Slot: 2\n├─ Place: replaced, another directory has its place in the array\n"), "{text}");
     }
 
     #[test]

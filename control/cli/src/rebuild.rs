@@ -1,5 +1,5 @@
 //! `rebuild` and `replace`: a member that was lost is made anew, and what it held is computed from
-//! the other members.
+//! the other members. (A member that works is replaced by [`crate::replace`].)
 //!
 //! First the member gets all names and tables: at once while no program uses the array
 //! (`namespace::fill`), else when every program that uses it has been started since the member was
@@ -17,6 +17,7 @@ use crate::{
     records,
     registry::{NamedArray, Registry},
     repairing::{self, Repairing},
+    replace::{self, Replacement},
     runtime::{attached, users},
     spare,
     spec::{ArraySpec, Source},
@@ -133,7 +134,7 @@ fn fill(
 }
 
 /// Says that a job was told to end before its members came into use.
-fn cancelled_before_it_is_in(thing: &str) -> Failure {
+pub(crate) fn cancelled_before_it_is_in(thing: &str) -> Failure {
     Failure::new(thing, "the job was cancelled before the member was in use", "give the command again to go on")
 }
 
@@ -294,8 +295,8 @@ pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, begin: &Begin)
     compute(source, thing, kind, begin, &repairing)
 }
 
-/// Puts the directory `new`, a spare or not, in the place of the member `old`, which is out.
-/// Returns what is to be printed.
+/// Puts the directory `new`, a spare or not, in the place of the member `old`. While `old` is in
+/// use it stays so until `new` holds the same. Returns what is to be printed.
 pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: &Path, begin: &Begin) -> Result<String, Failure> {
     let thing = array.name.to_string();
     let [old, new] = [old, new].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -309,6 +310,11 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
             let repairing = fill(&named, &[], &thing, (JobKind::Replace, Content::Anew), begin, || Ok(()), || Ok(()))?;
             return compute(&named, &thing, JobKind::Replace, begin, &repairing);
         }
+        if spec.members.contains(&new)
+            && let Some(text) = replace::finish(&named, &thing, &old, &new)?
+        {
+            return Ok(text);
+        }
         let todo = if spec.members.contains(&new) {
             "its place is taken already; 'cxlraid rebuild' goes on"
         } else {
@@ -316,39 +322,34 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         };
         return Err(Failure::new(old.display(), "not a member of the array", todo));
     };
-    let require_out = || {
+    // The place of the old one if it is in use.
+    let in_use = || {
         let works = |member: &&Member| is_at(member, &old) && member.standing == Standing::InSync;
         let members = foreseen(&source(&array.spec), &thing)?;
-        let Some(member) = members.iter().find(works) else { return Ok(()) };
+        let Some(member) = members.iter().find(works) else { return Ok(None) };
         if member.is_rebuilding {
             let todo = "'cxlraid rebuild' goes on; or take it out with 'cxlraid fail', then replace it";
             return Err(Failure::new(old.display(), "is being rebuilt", todo));
         }
-        let todo = "only a member that is out can be replaced: unmount or move it first";
-        Err(Failure::new(old.display(), "is in sync", todo))
+        Ok(Some(member.slot))
     };
-    require_out()?;
+    let place_in_use = in_use()?;
     spec.members[place] = new.clone();
     let is_spare = spec.spares.contains(&new);
     spec.spares.retain(|spare| *spare != new);
     spec.check()?;
     let changed = source(&spec);
-    let members = foreseen(&changed, &thing)?;
-    let Some(member) = members.iter().find(|member| is_at(member, &new)) else {
-        return Err(Failure::new(new.display(), "has no place in the array", "'cxlraid status' lists its members"));
-    };
-    let slots = if member.standing == Standing::InSync { vec![] } else { vec![member.slot] };
-    if matches!(look(&new), Found::Blank) {
-        spare::require_room(&spec, &new)?;
+    if place_in_use.is_some() && matches!(look(&new), Found::Blank) {
+        spare::require_room(&array.spec, &new)?;
     }
-    let check = || {
+    let (old_source, mut is_named) = (source(&array.spec), false);
+    let check_unchanged = || {
         if registry.find(&array.name)?.spec != array.spec {
             let todo = "look at it with 'cxlraid status', and give the command again";
             return Err(Failure::new(&thing, "members or spares were changed meanwhile", todo));
         }
-        require_out()
+        Ok(())
     };
-    let mut is_named = false;
     // Programs that start from then on are to find the new directory, also while it waits for
     // others to end.
     let mut name = || {
@@ -373,6 +374,28 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         }
         Ok(())
     };
+    if let Some(slot) = place_in_use {
+        let (before, after, old, new) = (&old_source, &changed, &*old, &*new);
+        let replacement = Replacement { registry, array, before, after, slot, old, new, begin, name: &mut name };
+        if let Some(text) = replacement.run()? {
+            return Ok(text);
+        }
+    }
+    let members = foreseen(&changed, &thing)?;
+    let Some(member) = members.iter().find(|member| is_at(member, &new)) else {
+        return Err(Failure::new(new.display(), "has no place in the array", "'cxlraid status' lists its members"));
+    };
+    let slots = if member.standing == Standing::InSync { vec![] } else { vec![member.slot] };
+    if matches!(look(&new), Found::Blank) {
+        spare::require_room(&spec, &new)?;
+    }
+    let check = || {
+        check_unchanged()?;
+        match in_use()? {
+            Some(_) => Err(Failure::new(old.display(), "is in use again", "give the command again")),
+            None => Ok(()),
+        }
+    };
     let repairing = fill(&changed, &slots, &thing, (JobKind::Replace, Content::Anew), begin, check, &mut name)?;
     name()?;
     compute(&changed, &thing, JobKind::Replace, begin, &repairing)
@@ -387,12 +410,12 @@ pub(crate) fn foreseen(source: &Source, thing: &str) -> Result<Vec<Member>, Fail
     Ok(members)
 }
 
-fn is_at(member: &Member, path: &Path) -> bool {
+pub(crate) fn is_at(member: &Member, path: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.components().collect::<PathBuf>() == Path::new(OsStr::from_bytes(&member.path))
 }
 
-fn not_filled(thing: &str, error: FillError) -> Failure {
+pub(crate) fn not_filled(thing: &str, error: FillError) -> Failure {
     let waits = "give the command again then; --wait SECONDS waits for it";
     match error {
         FillError::Unreached(pids) => {

@@ -156,11 +156,23 @@ pub(crate) struct Cancel {
     pub(crate) name: Option<ArrayName>,
 }
 
-/// Put a new directory in the place of a member that is lost, and rebuild
+/// Put a new directory in the place of a member
 ///
 /// The new directory is empty, and has room for what the fullest member holds. It takes the place
-/// of the old one in the array and in the file that keeps the array's name; then it is rebuilt as
-/// by 'cxlraid rebuild'. A member that works or is being rebuilt is not replaced.
+/// of the old one in the array and in the file that keeps the array's name.
+///
+/// If the old member works it stays a member, and a source, until the new directory holds the same:
+/// no redundancy is given up meanwhile, and a level without any can be replaced, too. Programs may
+/// use the array while it is copied. For the exchange itself no program may use it: programs that
+/// run are named, and --wait SECONDS waits for them to end; what they changed is copied then. What
+/// the old member cannot give is computed from the others after the exchange. The old member's
+/// superblock says afterwards that it was replaced, and nothing else of it is changed.
+///
+/// If the old member is out, the new directory is rebuilt as by 'cxlraid rebuild'. A member that is
+/// being rebuilt is not replaced.
+///
+/// Whatever cuts the command short leaves one of both directories the member; the same command goes
+/// on.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -168,7 +180,7 @@ Examples:
 pub(crate) struct Replace {
     /// Name of the array
     pub(crate) name: ArrayName,
-    /// The member that is out
+    /// The member
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) old: PathBuf,
     /// The directory that takes its place
