@@ -29,7 +29,7 @@ pub(super) fn room(bytes: usize) -> Result<Vec<u8>, OsError> {
         let mut room = Vec::new();
         match room.try_reserve_exact(wanted) {
             Ok(()) => {
-                room.resize(wanted, 0);
+                room.extend(core::iter::repeat_n(0, wanted));
                 return Ok(room);
             }
             Err(_) if wanted <= LEAST_BYTES => return Err(OsError::NOMEM),
