@@ -98,7 +98,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 66] = [
+pub(crate) const CASES: [Case; 67] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -158,6 +158,7 @@ pub(crate) const CASES: [Case; 66] = [
     program("limits", &[("PROGRAM", "limits")], 2),
     // Files beyond a share of the limit are fetched for each call, and told of by no count of calls.
     Case { traceable: false, ..program("many", &[("PROGRAM", "many")], 10) },
+    Case { traceable: false, ..program("crowded", &[("PROGRAM", "crowded")], 10) },
     // strace shows calls that the kernel refuses for want of a descriptor, and counts them.
     Case {
         traceable: false,
