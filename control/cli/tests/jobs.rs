@@ -278,7 +278,7 @@ fn a_re_add_is_a_job_that_says_what_it_computes() {
         let status = out(&bench.run(&["status", "db"]));
         assert!(status.contains("re-add of ") && status.contains("all of it is made anew: ") == is_copy, "{status}");
         let said = told(&bench, &["cancel", "db"]);
-        assert!(said.contains("a re-add by process ") && said.contains("the same command, given again, goes on"), "{said}");
+        assert!(said.contains("a re-add by process ") && said.contains("'cxlraid rebuild db' goes on"), "{said}");
         assert_eq!(child.ended().status.code(), Some(1));
         told(&bench, &["re-add", "db", "m1"]);
         told(&bench, &["scrub", "db"]);
