@@ -78,12 +78,13 @@ impl Namespace {
     /// left to the caller ([`Opened::waits`]), everything else is opened whatever signal has come.
     fn open_looking_first(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         let looked = flags & (OFlags::NOFOLLOW | OFlags::DIRECTORY) | OFlags::PATH | OFlags::CLOEXEC;
-        match self.open_with_room(path, looked, 0) {
-            Ok(Reached::Array(found)) if may_wait(FileType::from_raw_mode(fstat(&found.anchor)?.st_mode)) => {
-                Ok(Reached::Array(Opened { node: Node::Other, waits: true, ..found }))
-            }
-            _ => self.open_with_room(path, flags, mode),
+        if let Ok(Reached::Array(found)) = self.open_with_room(path, looked, 0)
+            && may_wait(FileType::from_raw_mode(fstat(&found.anchor)?.st_mode))
+        {
+            return Ok(Reached::Array(Opened { node: Node::Other, waits: true, ..found }));
         }
+        // The number of what was looked at is free again: the program gets the lowest.
+        self.open_with_room(path, flags, mode)
     }
 
     fn open_with_room(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
