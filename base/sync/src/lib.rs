@@ -1,4 +1,5 @@
-//! Locks between processes that may die while they hold them.
+//! Locks between processes that may die while they hold them, and one between the threads of a
+//! process ([`LocalLock`]).
 //!
 //! glibc owns a thread's robust list, so this is a protocol of our own on futexes. A lock word
 //! names its owner (an attach slot of the runtime segment). A waiter that has waited long enough

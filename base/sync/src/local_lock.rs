@@ -6,8 +6,8 @@ use core::ops::{Deref, DerefMut};
 
 /// A value behind a lock that sleeps in the kernel when it must wait.
 ///
-/// Who forks a process holds its local locks meanwhile, so that a child finds them free and their
-/// values whole.
+/// A thread that forks holds all local locks of its process meanwhile, so that the child finds them
+/// free and their values whole.
 pub struct LocalLock<T> {
     lock: OwnedLock,
     value: UnsafeCell<T>,

@@ -71,30 +71,13 @@ pub(crate) fn remounted(options: &Options, programs: &Programs) -> Result<(), St
 /// A directory goes by any name while others work in it by names that begin there.
 pub(crate) fn moved(options: &Options, programs: &Programs) -> Result<(), String> {
     against(options, programs, |ground, by_mount| {
-        let mut worker = ground.through_mount()?;
-        for line in ["d @/upper", "d @/upper/here", "D @/upper/here"] {
-            expect(&mut worker, line)?;
-        }
-        let mut other = if by_mount { ground.through_mount()? } else { ground.intercepted()? };
-        let stop = ground.path("stop").display().to_string();
-        worker.tell(&format!("B {stop}"))?;
-        other.tell(&format!("E @/upper @/lower {stop}"))?;
-        Ok([worker, other])
+        begin(ground, by_mount, &["d @/upper", "d @/upper/here", "D @/upper/here"], "B", "E @/upper @/lower")
     })
 }
 
 /// What a file is like can be changed by its name also at the moment in which it is replaced.
 pub(crate) fn replaced(options: &Options, programs: &Programs) -> Result<(), String> {
-    against(options, programs, |ground, by_mount| {
-        let mut worker = ground.through_mount()?;
-        expect(&mut worker, "o 0 @/file wc")?;
-        expect(&mut worker, "c 0")?;
-        let mut other = if by_mount { ground.through_mount()? } else { ground.intercepted()? };
-        let stop = ground.path("stop").display().to_string();
-        worker.tell(&format!("A @/file {stop}"))?;
-        other.tell(&format!("H @/file {stop}"))?;
-        Ok([worker, other])
-    })
+    against(options, programs, |ground, by_mount| begin(ground, by_mount, &["o 0 @/file wc", "c 0"], "A @/file", "H @/file"))
 }
 
 /// A program of the library writes to a file from memory that is a mapping of the same file through
@@ -127,7 +110,8 @@ pub(crate) fn from_mapping(options: &Options, programs: &Programs) -> Result<(),
         return Err(format!("the write gave {answer}"));
     }
     let found = fs::read(&mounted).map_err(|error| error.to_string())?;
-    // What the write has changed already it may take for what it writes: mapping and file are one.
+    // The mapping shows what the write has stored so far, and the write may load that as its source:
+    // it has then moved by 5,000 bytes once more.
     let is_right = |at: usize| (1..5).any(|shift| content.get(at + shift * 5000) == Some(&found[at]));
     if found.len() != content.len() || !(0..BYTES).all(is_right) {
         return Err("other bytes were written".into());
@@ -156,6 +140,20 @@ fn against(
         ground.conclude()?;
     }
     Ok(())
+}
+
+/// Starts a worker through the mount, which first does what `prepared` says, and another one, through
+/// the mount as well or under the library. Both then work until the file `stop` is there.
+fn begin(ground: &Ground<'_>, by_mount: bool, prepared: &[&str], work: &str, other_work: &str) -> Result<[Peer; 2], String> {
+    let mut worker = ground.through_mount()?;
+    for line in prepared {
+        expect(&mut worker, line)?;
+    }
+    let mut other = if by_mount { ground.through_mount()? } else { ground.intercepted()? };
+    let stop = ground.path("stop").display().to_string();
+    worker.tell(&format!("{work} {stop}"))?;
+    other.tell(&format!("{other_work} {stop}"))?;
+    Ok([worker, other])
 }
 
 fn expect(peer: &mut Peer, line: &str) -> Result<(), String> {

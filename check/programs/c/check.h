@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 /* Ends the program with the place and the error's name if `condition` does not hold. */
@@ -100,5 +101,21 @@ static inline int make_in(const char *directory, const char *name, const void *b
     int fd = open(in(directory, name), O_RDWR | O_CREAT | O_TRUNC, 0644);
     MUST(fd >= 0 && write(fd, bytes, count) == (ssize_t)count);
     return fd;
+}
+
+/* Whether the library may park files (docs/processes.md): this process may use io_uring. */
+static inline int may_park(void)
+{
+    char text[8192] = "";
+    struct utsname kernel;
+    int major = 0, minor = 0;
+    MUST(uname(&kernel) == 0);
+    sscanf(kernel.release, "%d.%d", &major, &minor);
+    int fd = open("/proc/sys/kernel/io_uring_disabled", O_RDONLY);
+    int permitted = fd < 0 || (read(fd, text, 1) == 1 && (text[0] == '0' || (text[0] == '1' && geteuid() == 0)));
+    close(fd);
+    MUST((fd = open("/proc/self/status", O_RDONLY)) >= 0 && read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    return permitted && strstr(text, "\nSeccomp:\t0\n") && (major > 6 || (major == 6 && minor >= 8));
 }
 #endif

@@ -2,7 +2,6 @@
    the next program. A plain directory must answer the same. */
 #include "check.h"
 #include <sys/resource.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -17,22 +16,6 @@ static unsigned drawn(unsigned below)
 {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     return (state >> 33) % below;
-}
-
-/* Whether the library may park files (docs/processes.md): io_uring is not forbidden to this process. */
-static int may_park(void)
-{
-    char text[8192] = "";
-    struct utsname kernel;
-    int major = 0, minor = 0;
-    MUST(uname(&kernel) == 0);
-    sscanf(kernel.release, "%d.%d", &major, &minor);
-    int fd = open("/proc/sys/kernel/io_uring_disabled", O_RDONLY);
-    int permitted = fd < 0 || (read(fd, text, 1) == 1 && (text[0] == '0' || (text[0] == '1' && geteuid() == 0)));
-    close(fd);
-    MUST((fd = open("/proc/self/status", O_RDONLY)) >= 0 && read(fd, text, sizeof text - 1) > 0);
-    close(fd);
-    return permitted && strstr(text, "\nSeccomp:\t0\n") && (major > 6 || (major == 6 && minor >= 8));
 }
 
 static void change(int file)

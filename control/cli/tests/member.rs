@@ -3,19 +3,9 @@
 
 mod bench;
 
+use bench::turned::{FILE_COUNT, assert_fine, fill_and_turn, read_right};
 use bench::{Bench, err, out, refused};
-use std::{fs, os::unix::fs::FileExt as _, path::Path, process::Output};
-
-const FILE_COUNT: usize = 20;
-
-#[track_caller]
-fn assert_fine(output: &Output) {
-    assert!(output.status.success(), "{}{}", out(output), err(output));
-}
-
-fn content(index: usize) -> Vec<u8> {
-    (0..5000).map(|place| (place * 31 + index * 7) as u8).collect()
-}
+use std::fs;
 
 /// An array called db with files; each byte of theirs on the member called `other` is turned over
 /// by hand, so that a read tells where it came from.
@@ -26,29 +16,8 @@ fn turned(level: &str, members: &[&str], other: &str, options: &[&str]) -> Bench
     }
     let create = ["create", "db", "--level", level, "--chunk", "4K", "--at", "/data"];
     assert_fine(&bench.run(&[&create, options, members].concat()));
-    fs::create_dir(bench.path("files")).unwrap();
-    for index in 0..FILE_COUNT {
-        fs::write(bench.path("files").join(index.to_string()), content(index)).unwrap();
-    }
-    assert_fine(&bench.run(&["add", "--array", "db", "-r", "files", "/data/files"]));
-    assert_fine(&bench.run(&["stop", "db"]));
-    for index in 0..FILE_COUNT {
-        turn(&bench.path(other).join("data/files").join(index.to_string()));
-    }
+    fill_and_turn(&bench, other);
     bench
-}
-
-fn turn(file: &Path) {
-    let bytes: Vec<u8> = fs::read(file).unwrap().iter().map(|byte| !byte).collect();
-    fs::OpenOptions::new().write(true).open(file).unwrap().write_all_at(&bytes, 0).unwrap();
-}
-
-/// How many files are read as they were written.
-#[track_caller]
-fn read_right(bench: &Bench) -> usize {
-    let _ = fs::remove_dir_all(bench.path("back"));
-    assert_fine(&bench.run(&["retrieve", "--array", "db", "-r", "/data/files", "back"]));
-    (0..FILE_COUNT).filter(|index| fs::read(bench.path("back").join(index.to_string())).unwrap() == content(*index)).count()
 }
 
 #[test]

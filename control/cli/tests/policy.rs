@@ -2,20 +2,11 @@
 
 mod bench;
 
+use bench::turned::{FILE_COUNT, assert_fine, fill_and_turn, read_right};
 use bench::{Bench, err, out, refused};
-use std::{fs, os::unix::fs::FileExt as _, process::Output};
+use std::{fs, process::Output};
 
-const FILE_COUNT: usize = 20;
 const POLICIES: [&str; 3] = ["round-robin", "local", "latency"];
-
-#[track_caller]
-fn assert_fine(output: &Output) {
-    assert!(output.status.success(), "{}{}", out(output), err(output));
-}
-
-fn content(index: usize) -> Vec<u8> {
-    (0..5000).map(|place| (place * 31 + index * 7) as u8).collect()
-}
 
 /// Directories for so many members.
 fn members(bench: &Bench, count: usize) -> Vec<String> {
@@ -28,30 +19,6 @@ fn create(bench: &Bench, level: &str, count: usize, options: &[&str]) -> Output 
     let names = members(bench, count);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     bench.run(&[&["create", "db", "--level", level, "--chunk", "4K", "--at", "/data"], options, &names].concat())
-}
-
-/// Puts files into the array, and turns over each byte of theirs on member m1 by hand, so that a read
-/// tells where it came from.
-fn fill_and_turn(bench: &Bench) {
-    fs::create_dir(bench.path("files")).unwrap();
-    for index in 0..FILE_COUNT {
-        fs::write(bench.path("files").join(index.to_string()), content(index)).unwrap();
-    }
-    assert_fine(&bench.run(&["add", "--array", "db", "-r", "files", "/data/files"]));
-    assert_fine(&bench.run(&["stop", "db"]));
-    for index in 0..FILE_COUNT {
-        let file = bench.path("m1/data/files").join(index.to_string());
-        let bytes: Vec<u8> = fs::read(&file).unwrap().iter().map(|byte| !byte).collect();
-        fs::OpenOptions::new().write(true).open(file).unwrap().write_all_at(&bytes, 0).unwrap();
-    }
-}
-
-/// How many files are read as they were written.
-#[track_caller]
-fn read_right(bench: &Bench) -> usize {
-    let _ = fs::remove_dir_all(bench.path("back"));
-    assert_fine(&bench.run(&["retrieve", "--array", "db", "-r", "/data/files", "back"]));
-    (0..FILE_COUNT).filter(|index| fs::read(bench.path("back").join(index.to_string())).unwrap() == content(*index)).count()
 }
 
 #[test]
@@ -90,7 +57,7 @@ fn all_copies_are_read_whatever_the_policy_and_those_that_are_written_mostly_onl
         for level in ["1", "10"] {
             let bench = Bench::new();
             assert_fine(&create(&bench, level, if level == "1" { 2 } else { 4 }, &["--read-policy", policy]));
-            fill_and_turn(&bench);
+            fill_and_turn(&bench, "m1");
             // On one node of memory, and where nothing tells members apart, copies take turns.
             let right = read_right(&bench);
             assert!(right > 0 && right < FILE_COUNT, "RAID {level}, {policy}: both copies are read from: {right}");

@@ -330,7 +330,8 @@ const fn place(slot: Slot) -> usize {
     slot % MEMBER_COUNT_MAX
 }
 
-/// What members keep of their turns when their reads cost so much, as words of [`Shares::turns`].
+/// Returns the part of its turns that each member keeps, as a word of [`Shares::turns`], where a read
+/// of each member costs what `costs` says.
 /// Costs that differ by less than a half (a quarter, if they differed before) count as equal: much
 /// of such a difference is chance.
 fn turns(members: MemberSet, costs: &[u64; MEMBER_COUNT_MAX], was_even: bool) -> [u32; MEMBER_COUNT_MAX] {

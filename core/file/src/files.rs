@@ -778,6 +778,7 @@ impl Files {
         backings.chain(tables).try_for_each(Backing::keep_without_place).is_ok()
     }
 
+    /// Forks once, with the lock of open files held.
     fn around_one_fork(&self, fork: impl FnOnce() -> isize) -> isize {
         let runtime = self.array.runtime();
         let Held { open, idle } = &mut *self.held.lock();

@@ -101,7 +101,7 @@ pub(crate) fn mask(bits: u32) {
     umask(Mode::from_raw_mode(bits & 0o777));
 }
 
-/// What of the caller a request needs.
+/// A request needs so much of what its caller may do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// What is open is used: the caller's user decides, say, whether a write takes set-user-ID

@@ -13,13 +13,14 @@ use sys::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OsError, OwnedFd, Raw
 /// of files that programs have open.
 const SHARE: usize = 4;
 
-/// How long a thread that waits for holders sleeps between two looks.
+/// A thread that waits for holders sleeps so long between two looks.
 const HOLDER_WAIT_NS: u64 = 20_000;
 
-/// How many such descriptors this process has.
+/// Counts the descriptors that this process has for backing files of files that programs have open.
 static RESIDENT: AtomicUsize = AtomicUsize::new(0);
 
-/// In a copy of the process that begins anew.
+/// Counts from 0 again: the calling process is a copy that begins anew, and the descriptors counted
+/// until now are the original's.
 pub(crate) fn forget_resident() {
     RESIDENT.store(0, Ordering::Relaxed);
 }

@@ -68,16 +68,17 @@ impl Backing {
         Self::mapped_by(Descriptor::lasting(fd), access, domain, windows::WINDOW_SHIFT)
     }
 
-    /// As [`Self::new`], of a table of the array, of which a few MiB are used: each of its windows
-    /// takes 32 MiB of the process' address space. It may be [parked](Self::park); for `may` see
-    /// [`Self::of_file`].
+    /// Returns a table of the array, of which a few MiB are used: each of its windows takes 32 MiB of
+    /// the process' address space. It may be [parked](Self::park). The other arguments are those of
+    /// [`Self::new`], and `may` that of [`Self::of_file`].
     #[must_use]
     pub fn small(fd: OwnedFd, access: Access, domain: PersistenceDomain, may: fn() -> bool) -> Self {
         Self::mapped_by(Descriptor::of_table(fd, may), access, domain, windows::SMALL_WINDOW_SHIFT)
     }
 
-    /// As [`Self::new`], of one of the many files that a program has open: see [`parked`]. A
-    /// descriptor that is out of the program's way already stays open. `may` tells whether this
+    /// Returns the backing file of one of the many files that a program may have open; the file may be
+    /// parked at once ([`parked`]). A descriptor that is out of the program's way already stays open.
+    /// `may` tells whether this
     /// process may make system calls that it has not made before; it is asked once.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //! Each file of an array is open on every member. With a descriptor for each of these backing files
 //! a program could have only a fraction of RLIMIT_NOFILE open. So beyond a share of that limit
 //! backing files are *parked*: the kernel keeps them open in an io_uring's table of registered files
-//! ([`sys::file_ring`]), where they have no number. Who needs a descriptor fetches one for as long as
-//! a system call takes ([`fetch`]).
+//! ([`sys::file_ring`]), where they have no number. Whoever needs a descriptor fetches one for as
+//! long as a system call takes ([`fetch`]).
 //!
 //! A few numbers are reserved, so that a file can be fetched when the program has taken all others.
 //!
@@ -19,8 +19,11 @@
 //! Invariants:
 //! - Nothing is allocated while the pool's lock is held: a process forks with the allocator's lock
 //!   held, and takes the pool's then.
-//! - Closing a descriptor takes the process' record locks (fcntl(2)) on the file away. So a file on
-//!   which it may have some is not parked ([`crate::Backing::stay`]).
+//! - Closing a descriptor takes the process' record locks (fcntl(2)) on the file away. So before a
+//!   program locks a file, the file is given a descriptor ([`crate::Backing::keep`]) and all fetched
+//!   ones are waited for ([`crate::Backing::wait_for_holders`]); it is not parked again.
+//! - The pool's lock is the last that a thread takes. Until a fetched number is out of the program's
+//!   way the lock is held, so a fork copies no such number.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use sync::LocalLock;
@@ -30,52 +33,53 @@ use sys::rustix::process::{Resource, getrlimit};
 use sys::rustix::thread::{UnshareFlags, unshare_unsafe};
 use sys::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OsError, OwnedFd, RawFd, high_fd};
 
-/// Tables at most; each has room for as many files as RLIMIT_NOFILE has numbers, up to
-/// [`PLACES_MAX`].
+/// At most so many tables are made. Each has room for as many files as RLIMIT_NOFILE has numbers, up
+/// to [`PLACES_MAX`].
 const RINGS_MAX: usize = 32;
 const PLACES_MAX: u32 = 1 << 14;
-/// Reserved numbers, beside one for each table: two for a copy of the tables, and one to fetch a
-/// file meanwhile.
+/// So many numbers are reserved beside one for each table, which its copy is given: one for a copy
+/// that is being made, the others for files that several threads fetch at once.
 const RESERVE: usize = 3;
 
-/// Reserved numbers are not lower: a program expects the lowest ones free.
+/// No reserved number is lower than this one: a program expects the lowest ones free.
 const LOWEST_NUMBER: RawFd = 10;
 
 static POOL: LocalLock<Pool> = LocalLock::new(Pool::new());
 
-/// Whether files may be parked: not known yet, yes, no.
+/// Tells whether files may be parked: one of the three words below.
 static PERMITTED: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
 
-/// Whether a reserved number had to be given up.
+/// Tells whether a reserved number had to be given up and is not reserved again yet.
 static LACKS_RESERVE: AtomicBool = AtomicBool::new(false);
 
-/// Whether the kernel has given a file back: an older one takes files up and never does.
+/// Tells whether the kernel has given a file back: a kernel before Linux 6.8 takes files up and never
+/// gives one back.
 static GIVES_BACK: AtomicBool = AtomicBool::new(false);
 
-/// How many files are parked.
+/// Counts the places of all tables that are taken.
 static PARKED_COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the last fork was refused because the tables could not be copied.
+/// Tells whether the last fork was refused because the tables could not be copied.
 static COPY_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Whether another process with memory of its own has this one's descriptors: its record locks go
-/// when this process closes a descriptor of the file.
+/// Tells whether another process with memory of its own has this one's descriptors. That process'
+/// record locks go, too, when this one closes a descriptor of the file.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// Goes up in each child of fork, which does not have its parent's threads.
+/// This number goes up in each child of fork: the child does not have its parent's threads.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Numbers below this one are remembered while they are fetched.
 const FETCHED_MAX: usize = 1 << 16;
-/// One bit per number that was fetched and not given back.
+/// Each number that was fetched and not given back has its bit set here.
 static FETCHED: [AtomicU64; FETCHED_MAX / 64] = [const { AtomicU64::new(0) }; FETCHED_MAX / 64];
 static FETCHED_COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// How often a thread that finds no number waits for one that another thread gives back, and how
-/// long each time.
+/// A thread that finds no number waits so often for one that another thread gives back, and so long
+/// each time.
 const WAIT_COUNT: u32 = 2000;
 const WAIT_NS: u64 = 50_000;
 
@@ -448,7 +452,7 @@ impl Pool {
     fn copied(&mut self) -> Option<Copies> {
         self.refill();
         let count = self.rings.iter().rposition(Option::is_some)? + 1;
-        if self.reserve.iter().take(count + 2).any(|&number| number < 0) {
+        if self.reserve.iter().take(count + 1).any(|&number| number < 0) {
             return None;
         }
         let mut copies = [const { None }; RINGS_MAX];
@@ -456,7 +460,7 @@ impl Pool {
             *copy = Some(RingMemory::new().ok()?);
         }
         // A free number for a table that is made.
-        let _ = self.give_up_one() && self.give_up_one();
+        self.give_up_one();
         let rings = self.rings.iter_mut().zip(&mut copies).zip(&self.reserve);
         // SAFETY: system calls, and memory behind the pool's lock, which this thread holds.
         let made = unsafe { sys::task::in_a_copy(|| copy_rings(rings)) };

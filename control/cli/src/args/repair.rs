@@ -171,8 +171,8 @@ pub(crate) struct Cancel {
 /// If the old member is out, the new directory is rebuilt as by 'cxlraid rebuild'. A member that is
 /// being rebuilt is not replaced.
 ///
-/// Whatever cuts the command short leaves one of both directories the member; the same command goes
-/// on.
+/// If the command is cut short, by whatever, one of the two directories is the member; the same
+/// command, given again, goes on.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -5,6 +5,7 @@
 pub(crate) mod filled;
 pub(crate) mod library;
 pub(crate) mod seen;
+pub(crate) mod turned;
 
 use std::{
     fs,

@@ -34,7 +34,8 @@ const STANDS: usize = 0x6378_6c72_6169_6473;
 const KEPT_WORDS: usize = INFO_WORDS + 1;
 const KEPT_COUNT: usize = word::KEPT_SIGNALS_WORDS / KEPT_WORDS;
 
-/// How often a signal was ignored from then on: the kernel forgets those that wait.
+/// Counts the times that the program has begun to ignore a signal: the kernel forgets those signals
+/// of its number that wait then.
 static FLUSHES: AtomicUsize = AtomicUsize::new(0);
 
 /// The program ignores a signal from now on.
@@ -54,8 +55,8 @@ fn store(index: usize, kept: &Kept) {
     }
 }
 
-/// How many signals are kept. A child has its parent's block, or a copy of it, and none of its
-/// signals.
+/// Returns how many signals the calling thread has kept. A child of fork or vfork has a copy of its
+/// parent's block, or that block itself, and none of the signals in it: for the child it is 0.
 fn count() -> usize {
     let count = word(word::KEPT_SIGNALS_COUNT).load(Ordering::Relaxed);
     if count != 0 && word(word::KEPT_SIGNALS_THREAD).load(Ordering::Relaxed) != stack::thread() { 0 } else { count }
