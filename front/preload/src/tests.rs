@@ -84,10 +84,12 @@ impl Array {
         Self { folder, level, members, chunk: "65536", journal: "" }
     }
 
-    /// The UUID of the array; None before the array's first use.
+    /// The UUID of the array, as any of its members says, one that a test has put aside as well;
+    /// None before the array's first use.
     fn uuid(&self) -> Option<format::Uuid> {
-        let bytes = fs::read(self.folder.join("0/.cxlraid/superblock")).ok()?;
-        format::Superblock::choose(&bytes).ok().map(|(superblock, _)| superblock.array_uuid)
+        let members = fs::read_dir(&self.folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        let mut superblocks = members.filter_map(|member| fs::read(member.join(".cxlraid/superblock")).ok());
+        superblocks.find_map(|bytes| Some(format::Superblock::choose(&bytes).ok()?.0.array_uuid))
     }
 
     fn command(&self, program: &Path) -> Command {
