@@ -27,6 +27,8 @@ worker_pid=
 clean_up() {
     local status=$?
     trap - EXIT
+    "$CXLRAID" stop kept >/dev/null 2>&1 || true
+    if [[ -n ${disk:-} ]]; then rm -rf "$disk"; fi
     if [[ -n $worker_pid ]]; then kill "$worker_pid" 2>/dev/null && wait "$worker_pid" 2>/dev/null; fi
     "$CXLRAID" stop demo >/dev/null 2>&1 || true
     rm -rf "$work"
@@ -199,6 +201,58 @@ show_capacity() {
     say "data: $((data / 1024)) MiB; members: ${sizes[*]} MiB, together $((total * 100 / data)) % of the data (3 members of RAID 5: 150 %)"
 }
 
+# --- memory that a disk keeps -----------------------------------------------------------------------------------------------
+
+# A database whose process is killed; then what a restart of the machine does to memory.
+lose_memory() {
+    # Where the programs were built is a disk nearly everywhere.
+    disk=$(mktemp -d "$BIN/cxlraid.demo.XXXXXX")
+    local fast=$work/fast kept=/cxlraid-demo-kept acknowledged found writer
+    mkdir "$fast"
+    show "cxlraid create kept --fast /dev/shm/… --backing … --at $kept"
+    "$CXLRAID" create kept --fast "$fast" --backing "$disk" --force --at "$kept" 2>/dev/null | sed 's/^/  /'
+    show "cxlraid run kept -- python3 (a commit to SQLite, an acknowledgement, and so on) &"
+    "$CXLRAID" run kept -- python3 -c '
+import sqlite3, sys
+rows = sqlite3.connect(sys.argv[1] + "/rows.db", isolation_level=None)
+rows.execute("pragma synchronous = full")
+rows.execute("create table rows(number integer)")
+with open(sys.argv[2], "w", buffering=1) as told:
+    number = 0
+    while True:
+        rows.execute("insert into rows values(?)", (number,))
+        print(number, file=told)
+        number += 1
+' "$kept" "$work/told" &
+    writer=$!
+    worker_pid=$writer
+    until [[ -s $work/told && $(wc -l <"$work/told") -ge 200 ]]; do
+        kill -0 "$writer" 2>/dev/null || fail 'the database ended'
+        sleep 0.05
+    done
+    kill -9 "$writer"
+    wait "$writer" 2>/dev/null || true
+    worker_pid=
+    local uuid
+    uuid=$("$CXLRAID" status kept --json | sed -n 's/.*"uuid": "\(.*\)".*/\1/p' | head -n 1)
+    rm -rf "$fast" "/dev/shm/cxlraid-${uuid:?}"*
+    say 'the database was killed, and memory is empty, as after a restart of the machine'
+    acknowledged=$(tail -n 1 "$work/told")
+    show "cxlraid run kept -- sqlite3 $kept/rows.db 'select max(number) from rows'"
+    found=$("$CXLRAID" run kept -- sqlite3 "$kept/rows.db" 'pragma integrity_check; select max(number) from rows' | tr '\n' ' ')
+    [[ ${found%% *} == ok && $(cut -d' ' -f2 <<<"$found") -ge $acknowledged ]] || fail "found $found, acknowledged $acknowledged"
+    passed "of $((acknowledged + 1)) acknowledged commits none is lost"
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        if "$CXLRAID" status kept >/dev/null; then break; fi
+        sleep 0.1
+    done
+    show "cxlraid status kept"
+    "$CXLRAID" status kept | sed 's/^/  /'
+    cmp "$fast$kept/rows.db" "$disk$kept/rows.db" || fail 'memory and disk differ'
+    passed 'memory holds everything again, and no command was needed for it'
+}
+
 # --- the demo -----------------------------------------------------------------------------------------------------------------
 
 main() {
@@ -236,6 +290,9 @@ main() {
     say "cp -a of the tree ($(($(kib "$work/host/tree") / 1024)) MiB, $(find "$work/host/tree" | wc -l) names), median of 3:"
     say "  plain tmpfs ${plain} ms, array ${healthy} ms, array without a member ${degraded} ms"
     say 'capacity: one member of the three, whatever the level stores on them'
+
+    title '6. Memory that a disk keeps: the machine restarts under a database'
+    lose_memory
 
     [[ ! -e $DATA ]] || fail "$DATA appeared on the host"
     printf '\nchecks: %d passed, 0 failed\n' "$checks"

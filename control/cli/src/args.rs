@@ -6,7 +6,7 @@ mod repair;
 pub(crate) use repair::*;
 
 use crate::{helper::Flags, name::ArrayName};
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueHint, builder::ArgPredicate};
 use clap_complete::Shell;
 use layout::Level;
 use std::{ffi::OsString, path::PathBuf, str::FromStr as _};
@@ -81,15 +81,16 @@ Examples:
   cxlraid create db --level 5 --chunk 64K --at /data /mnt/a /mnt/b /mnt/c
   cxlraid create bank --level 5 --journal /mnt/j --at /srv/bank /mnt/a /mnt/b /mnt/c
   cxlraid create home --level 1 --at /home --at /root /mnt/a /mnt/b
-  cxlraid create fast --level 1 --write-mostly /var/lib/fast --at /srv/fast /dev/shm/fast /var/lib/fast
+  cxlraid create fast --fast /dev/shm/fast --backing /var/lib/fast --at /srv/fast
   cxlraid create near --level 1 --read-policy local --at /srv/near /mnt/node0 /mnt/node1
   cxlraid create team --system --group db --mode 0660 --level 1 --at /srv/team /mnt/a /mnt/b
   cxlraid create shared --system --level 6 --at /srv/db /mnt/a /mnt/b /mnt/c /mnt/d")]
 pub(crate) struct Create {
     /// Name of the array: letters, digits, '.', '_' and '-'
     pub(crate) name: ArrayName,
-    /// RAID level: 0, 1, 4, 5, 6, 01 or 10
-    #[arg(short, long, value_parser = parse_level)]
+    /// RAID level: 0, 1, 4, 5, 6, 01 or 10 [default with --backing: 1]
+    #[arg(short, long, value_parser = parse_level, required = false, required_unless_present = "backing")]
+    #[arg(default_value_if("backing", ArgPredicate::IsPresent, "1"))]
     pub(crate) level: Level,
     /// Chunk (stripe unit): a power of two from 64 to 64M
     #[arg(short, long, default_value = "64K", value_parser = parse_chunk)]
@@ -109,13 +110,26 @@ pub(crate) struct Create {
     /// it [default: round-robin]
     #[arg(long, value_name = "POLICY")]
     pub(crate) read_policy: Option<ReadPolicyName>,
+    /// A fast member of a backed array, such as a directory below /dev/shm: it is read, and a restart
+    /// of the machine may empty it; may be given several times
+    #[arg(long, value_name = "MEMBER", requires = "backing", value_hint = ValueHint::DirPath)]
+    pub(crate) fast: Vec<PathBuf>,
+    /// A member of a backed array that keeps what it holds, such as a directory on an SSD: it gets
+    /// every write, makes it durable at fsync, and gives it back to fast members that were emptied;
+    /// may be given several times
+    #[arg(long, value_name = "MEMBER", requires = "fast", value_hint = ValueHint::DirPath)]
+    pub(crate) backing: Vec<PathBuf>,
+    /// Take a backing that is volatile or shares its device with another member
+    #[arg(long, requires = "backing")]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) access: AccessOptions,
     /// Keep the name for every user of this machine instead of for you
     #[arg(long)]
     pub(crate) system: bool,
     /// Member directories; their order is part of the array
-    #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "MEMBER", value_hint = ValueHint::DirPath)]
+    #[arg(required_unless_present = "backing", conflicts_with_all = ["fast", "backing"])]
     pub(crate) members: Vec<PathBuf>,
 }
 

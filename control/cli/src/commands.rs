@@ -3,7 +3,7 @@
 use crate::{
     access,
     args::{Add, Assemble, Command, JournalAction, Mount, ReAdd, Rebuild, Replace, Retrieve, Status},
-    control,
+    backed, control,
     copy::Copy,
     create, events, examine, fail,
     failure::{Exit, Failure},
@@ -45,7 +45,11 @@ fn execute_command(command: Command) -> Result<Exit, Failure> {
             let get = if arguments.options.is_given() { source_to_use } else { source };
             print(&access::access(&get(arguments.name.as_ref())?, &arguments)?)
         }
-        Command::Run(arguments) => match run::run(&source(arguments.name.as_ref())?, &arguments.program)? {},
+        Command::Run(arguments) => {
+            let source = source(arguments.name.as_ref())?;
+            backed::refill(&source);
+            match run::run(&source, &arguments.program)? {}
+        }
         Command::Info(arguments) => print(&inspect::view(&source(arguments.name.as_ref())?)?.info_text()),
         Command::Status(arguments) => status(&arguments),
         Command::Examine(arguments) => print(&examine::report(&arguments.member)?),
@@ -312,6 +316,7 @@ fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
     }
     let from = source(arguments.name.as_ref())?;
     let thing = called(&from);
+    backed::make_directories(&from)?;
     match rebuild::rebuild(&from, arguments.member.as_deref(), thing, arguments.spares, &begin)? {
         Some(text) => print(&text),
         None if !taken.is_empty() => Ok(Exit::Fine),

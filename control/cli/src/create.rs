@@ -6,6 +6,7 @@
 use crate::{
     access,
     args::Create,
+    backed,
     commands::{called, journal_place},
     failure::Failure,
     inspect::{self, Found},
@@ -27,12 +28,14 @@ use std::{
 
 /// Makes the array, and returns what `status` says of it.
 pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
-    let spec = ArraySpec::from_arguments(arguments.level, arguments.chunk, &arguments.members, &arguments.paths)?;
-    let reads = Reads::of(arguments, &spec)?;
+    let members = backed::Members::of(arguments)?;
+    let spec = ArraySpec::from_arguments(arguments.level, arguments.chunk, &members.all, &arguments.paths)?;
+    let reads = Reads::of(arguments, &members.backing, &spec)?;
     let registry = Registry::from_environment();
     registry.free_file(&arguments.name, arguments.system)?;
     let source = Source::Named(arguments.name.clone(), spec.clone(), None);
     refuse_existing(&inspect::view(&source)?)?;
+    members.check(arguments.force)?;
     let mut config = inspect::config(&source)?;
     run::refuse_beside_library(&config, called(&source))?;
     config.creation = Creation::Asked;
@@ -46,11 +49,19 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     for warning in shared_devices(&spec.members) {
         eprintln!("{warning}");
     }
-    make(&config, &source, name, spec, &reads)?;
+    let uses = |array: &Array, thing: &str| reads.set(array, thing).and_then(|()| members.set(array, thing));
+    make(&config, &source, name, spec, &uses)?;
     Ok(inspect::view(&source)?.status_text())
 }
 
-fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec, reads: &Reads) -> Result<(), Failure> {
+/// Makes the array and saves its name; `uses` says of the array how its members are used.
+fn make(
+    config: &Config,
+    source: &Source,
+    name: NewName,
+    spec: ArraySpec,
+    uses: &impl Fn(&Array, &str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let journal = config.journal.as_ref().and_then(journal_file);
     let had_journal = journal.as_ref().is_some_and(|file| fs::symlink_metadata(file).is_ok());
     // Nobody else comes in before the name is saved: what failed can be taken back.
@@ -58,7 +69,7 @@ fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec, reads:
     let uuid = array.uuid().to_string();
     let named = NamedArray { name: name.name().clone(), uuid: uuid.clone(), spec };
     if array.was_created() {
-        let Err(failure) = reads.set(&array, called(source)).and_then(|()| name.save(&named)) else {
+        let Err(failure) = uses(&array, called(source)).and_then(|()| name.save(&named)) else {
             array.let_in();
             return Ok(());
         };
@@ -88,7 +99,7 @@ fn make(config: &Config, source: &Source, name: NewName, spec: ArraySpec, reads:
         ));
     }
     eprintln!("cxlraid: {}: the members are array {uuid}, which was made before; this is one more name for it", name.name());
-    reads.set(&array, called(source))?;
+    uses(&array, called(source))?;
     name.save(&named)?;
     // Making the paths needs the locks of the array that others may be waiting for.
     array.let_in();
@@ -168,7 +179,7 @@ mod tests {
             let config = journal::with_place(&config, &journal_place(path(journal).as_os_str()).unwrap()).unwrap();
             let new = NewName::begin(&name, path("config/arrays/db.toml"), false).unwrap();
             fs::remove_dir_all(path("config")).unwrap();
-            let line = make(&config, &source, new, spec.clone(), &Reads::default()).unwrap_err().to_string();
+            let line = make(&config, &source, new, spec.clone(), &|_, _| Ok(())).unwrap_err().to_string();
             assert!(line.contains("db.toml: cannot be written: "), "{line}");
             members.iter().for_each(|member| assert_eq!(fs::read_dir(member).unwrap().count(), 0));
         }

@@ -175,6 +175,9 @@ fn print_short(_: &Member, host_path: &[u8]) {
 pub(crate) fn printing(array: Array) -> Array {
     for member in array.members() {
         let Some(state) = member.why_unused() else { continue };
+        if array.fast().contains(member.slot) && array::backed::is_awaited(member) {
+            continue;
+        }
         match &member.refusal {
             Some(refusal) => eprintln!("cxlraid: warning: {}; the array is degraded without this member", shown(refusal)),
             None => {

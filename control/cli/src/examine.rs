@@ -102,7 +102,8 @@ fn text(
         .map(|(slot, entry)| {
             let uuid = if entry.uuid.is_nil() { String::new() } else { format!(", {}", entry.uuid) };
             let mostly = if entry.is_write_mostly() { ", write-mostly" } else { "" };
-            format!("Slot {slot}: {}{mostly}{uuid}", state_text(entry.state))
+            let fast = if entry.is_fast() { ", fast" } else { "" };
+            format!("Slot {slot}: {}{mostly}{fast}{uuid}", state_text(entry.state))
         })
         .collect();
     let sections = [

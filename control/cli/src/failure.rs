@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(failure.exit, Exit::Usage);
         assert_eq!(
             failure.to_string(),
-            "cxlraid: usage: the following required arguments were not provided: --level <LEVEL> --at <PATH> <MEMBER>...; \
+            "cxlraid: usage: the following required arguments were not provided: --at <PATH> --level <LEVEL> <MEMBER>...; \
              see 'cxlraid create --help'"
         );
         let error = Cli::try_parse_from(["cxlraid", "--help"]).unwrap_err();

@@ -6,7 +6,7 @@
 use crate::{
     failure::{Failure, without_numbers},
     spec::{NAME, Source},
-    view::{self, ArrayView, MemberState, MemberView},
+    view::{self, ArrayView, MemberRole, MemberState, MemberView},
 };
 use array::{Array, AttachError, Config, Standing, why};
 use format::{SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError, Uuid};
@@ -292,6 +292,11 @@ fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>, 
         (Found::Unusable(error), _) => (MemberState::Failed, Some(error.to_string())),
         (Found::Failed(error), _) => (MemberState::Failed, Some(without_numbers(error.to_string()))),
     };
+    let fast = newest.map(array::backed::fast).unwrap_or_default();
+    let role = (!fast.is_empty()).then(|| if fast.contains(slot) { MemberRole::Fast } else { MemberRole::Backing });
+    let holds_nothing = matches!(found, Found::Blank | Found::Nothing(why::NO_DIRECTORY));
+    let is_blank = role == Some(MemberRole::Fast) && holds_nothing && state == MemberState::Missing;
+    let note = if is_blank { Some("blank, as after a restart of the machine".to_owned()) } else { note };
     let (bytes_total, bytes_free) = crate::runtime::capacity(path).filter(|_| state != MemberState::Missing).unzip();
     MemberView {
         slot,
@@ -301,6 +306,8 @@ fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>, 
         event_count: superblock(found).map(|superblock| superblock.event_count),
         persistence: crate::runtime::persistence(path).filter(|_| state != MemberState::Missing),
         write_mostly: newest.is_some_and(|newest| newest.members[slot].is_write_mostly()),
+        role,
+        is_blank,
         bytes_total,
         bytes_free,
         names_lost: 0,
@@ -337,6 +344,8 @@ mod tests {
             event_count: None,
             persistence: None,
             write_mostly: false,
+            role: None,
+            is_blank: false,
             bytes_total: None,
             bytes_free: None,
             names_lost: 0,

@@ -9,6 +9,7 @@
 
 mod access;
 mod args;
+mod backed;
 mod commands;
 mod compute;
 mod control;

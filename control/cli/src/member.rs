@@ -2,6 +2,7 @@
 
 use crate::{
     args::{Member as Command, Switch},
+    backed,
     commands::called,
     failure::{Exit, Failure},
     inspect,
@@ -25,9 +26,16 @@ pub(crate) fn member(source: &Source, command: &Command) -> Result<String, Failu
         require_copies(thing, array.geometry().level(), "members that are written mostly")?;
         set(&array, thing, slot, switch == Switch::On)?;
     }
+    if let Some(switch) = command.fast {
+        require_copies(thing, array.geometry().level(), "members that the others back")?;
+        backed::set_fast(&array, thing, slot, switch == Switch::On)?;
+    }
     let shown = array.members()[slot].shown();
     let is_last = array.write_mostly().contains(slot);
-    Ok(format!("{thing}: {shown}: write-mostly {}\n", if is_last { "on" } else { "off" }))
+    let is_fast = command.fast.map_or_else(|| array.fast().contains(slot), |switch| switch == Switch::On);
+    let word = |is_so| if is_so { "on" } else { "off" };
+    let fast = if is_fast { ", fast on" } else { "" };
+    Ok(format!("{thing}: {shown}: write-mostly {}{fast}\n", word(is_last)))
 }
 
 /// The places of members that are to be written mostly, among the members of an array that is to be

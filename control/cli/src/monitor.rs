@@ -94,7 +94,8 @@ impl Repair {
         let can_take =
             view.spares.iter().any(|spare| spare.state.works()) && view.members.iter().any(|member| is_out(member.state));
         let was_cut_short = view.members.iter().any(|member| member.state == MemberState::Rebuilding);
-        if !(can_take || was_cut_short) || Instant::now() < self.not_before {
+        let is_blank = !crate::backed::blank(source, true).is_empty();
+        if !(can_take || was_cut_short || is_blank) || Instant::now() < self.not_before {
             return;
         }
         control::end_scrub(source, name);
@@ -245,8 +246,12 @@ impl Watched {
         }
         self.look_again();
         let Some(view) = &self.view else { return };
-        let out: BTreeSet<String> =
-            view.members.iter().filter(|member| is_out(member.state)).map(|member| member.path.clone()).collect();
+        let out: BTreeSet<String> = view
+            .members
+            .iter()
+            .filter(|member| is_out(member.state) && !member.is_blank)
+            .map(|member| member.path.clone())
+            .collect();
         // One that is only begun has not failed: it comes into use later.
         let is_begun = |member: &&MemberView| member.note.as_deref() == Some(array::why::BEGUN);
         let begun: BTreeSet<String> = view.members.iter().filter(is_begun).map(|member| member.path.clone()).collect();

@@ -7,6 +7,7 @@
 
 use crate::{
     args::{Mount, Unmount},
+    backed,
     commands::{absolute, called},
     events,
     failure::{Exit, Failure},
@@ -68,6 +69,7 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
     if !arguments.foreground {
         return in_background(arguments);
     }
+    backed::refill(source);
     let config = inspect::config(source)?;
     let mut places = places(&config, arguments.directory.as_deref())?;
     places.iter().try_for_each(|place| check(&place.directory, &config, source).map(|_| ()))?;

@@ -10,7 +10,7 @@ use crate::{
 };
 use array::{Array, shares::WHOLE};
 use format::ReadPolicy;
-use std::{fmt::Write as _, io};
+use std::{fmt::Write as _, io, path::PathBuf};
 use units::Slot;
 
 /// Shows which copies are read, or changes that. Returns what is to be printed.
@@ -34,20 +34,20 @@ pub(crate) fn policy(source: &Source, command: &Command) -> Result<String, Failu
 }
 
 /// How an array that is made is to be read.
-#[derive(Clone, Default)]
 pub(crate) struct Reads {
     write_mostly: Vec<Slot>,
     policy: Option<ReadPolicy>,
 }
 
 impl Reads {
-    /// What the options of `create` say, of members of the array that is to be made.
-    pub(crate) fn of(arguments: &Create, spec: &ArraySpec) -> Result<Self, Failure> {
+    /// What the options of `create` say, of members of the array that is to be made. Its backing is
+    /// written mostly.
+    pub(crate) fn of(arguments: &Create, backing: &[PathBuf], spec: &ArraySpec) -> Result<Self, Failure> {
         if arguments.read_policy.is_some() {
             member::require_copies("--read-policy", spec.level, "a read policy")?;
         }
         Ok(Self {
-            write_mostly: member::slots_among(&spec.members, &arguments.write_mostly, spec.level)?,
+            write_mostly: member::slots_among(&spec.members, &[&*arguments.write_mostly, backing].concat(), spec.level)?,
             policy: arguments.read_policy.map(ReadPolicyName::policy),
         })
     }

@@ -9,6 +9,7 @@
 //! this to an array.
 
 use crate::{
+    backed,
     compute::compute,
     events,
     failure::Failure,
@@ -247,7 +248,10 @@ pub(crate) fn rebuild(
         let todo = "'cxlraid status' lists its members; 'cxlraid replace' puts a new directory in the place of one of them";
         return Err(Failure::new(member.display(), "not a member of the array", todo));
     }
-    let is_out = |member: &&&Member| member.standing != Standing::InSync && !only_go_on;
+    // Fast members that hold nothing are filled without being asked for.
+    let blank = if only_go_on { backed::blank(source, true) } else { Vec::new() };
+    let is_due = |member: &Member| !only_go_on || blank.iter().any(|(slot, _)| *slot == member.slot);
+    let is_out = |member: &&&Member| member.standing != Standing::InSync && is_due(member);
     let out: Vec<Slot> = wanted.iter().filter(is_out).map(|member| member.slot).collect();
     if out.is_empty() && !wanted.iter().any(|member| member.is_rebuilding) {
         return match member {

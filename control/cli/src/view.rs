@@ -2,6 +2,10 @@
 //!
 //! The JSON form is an interface: keys are added within `version` 1, never renamed or removed.
 
+mod job;
+
+pub(crate) use job::JobView;
+
 use format::ReadPolicy;
 use layout::{Geometry, Level};
 use serde::{Serialize, Serializer};
@@ -27,6 +31,12 @@ pub(crate) struct MemberView {
     pub(crate) persistence: Option<String>,
     /// Whether the member is read from only where no other member has a copy of the bytes.
     pub(crate) write_mostly: bool,
+    /// What the member is in a backed array; None in another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<MemberRole>,
+    /// Whether it is fast and holds nothing, as after a restart of the machine.
+    #[serde(skip)]
+    pub(crate) is_blank: bool,
     /// Of the member's file system.
     pub(crate) bytes_total: Option<u64>,
     pub(crate) bytes_free: Option<u64>,
@@ -36,10 +46,17 @@ pub(crate) struct MemberView {
 }
 
 impl MemberView {
-    /// Returns what stands behind the member's state: that the member is written mostly, or
-    /// nothing.
-    const fn mostly_text(&self) -> &'static str {
-        if self.write_mostly { ", write-mostly" } else { "" }
+    /// Returns what stands behind the member's state: how the member is used, if that is not as any
+    /// other.
+    const fn use_text(&self) -> &'static str {
+        match (self.role, self.write_mostly) {
+            (Some(MemberRole::Fast), false) => ", fast",
+            (Some(MemberRole::Fast), true) => ", fast, write-mostly",
+            (Some(MemberRole::Backing), false) => ", backing",
+            (Some(MemberRole::Backing), true) => ", backing, write-mostly",
+            (None, true) => ", write-mostly",
+            (None, false) => "",
+        }
     }
 }
 
@@ -81,6 +98,16 @@ impl MemberState {
     pub(crate) const fn works(self) -> bool {
         matches!(self, Self::New | Self::InSync | Self::Rebuilding)
     }
+}
+
+/// What a member is in a backed array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum MemberRole {
+    /// It is read, and a restart of the machine may empty it.
+    Fast,
+    /// It keeps what it holds.
+    Backing,
 }
 
 /// The state of an array, which follows from its members'.
@@ -259,81 +286,6 @@ pub(crate) struct ScrubView {
     pub(crate) result: String,
 }
 
-/// A rebuild, a replacement, a re-add or a scrub that runs.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(crate) struct JobView {
-    /// "rebuild", "replacement", "re-add" or "scrub".
-    pub(crate) kind: &'static str,
-    /// Of a scrub: "check" or "repair". Of a re-add: "changes" or, if all of the member is made
-    /// anew, "everything".
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) mode: Option<&'static str>,
-    /// Of a re-add: why all of the member is made anew.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
-    /// "preparing" (members get names and tables), "running", "giving-way" (programs are busy),
-    /// "paused" or "ending".
-    pub(crate) state: &'static str,
-    pub(crate) paused: bool,
-    /// The members that are made anew.
-    pub(crate) members: Vec<String>,
-    pub(crate) files_done: u64,
-    pub(crate) files_total: u64,
-    /// Bytes of data of files: holes are none.
-    pub(crate) bytes_done: u64,
-    pub(crate) bytes_total: u64,
-    pub(crate) bytes_left: u64,
-    pub(crate) bytes_per_second: u64,
-    /// What is left at that rate; null while nothing is done.
-    pub(crate) seconds_left: Option<u64>,
-    /// The rate that was asked for.
-    pub(crate) bytes_per_second_max: Option<u64>,
-    /// Whether it gives way to programs that are busy.
-    pub(crate) gives_way: bool,
-    pub(crate) workers: u32,
-    /// The process that runs it, and the user whose process that is.
-    pub(crate) pid: u32,
-    pub(crate) uid: u32,
-    /// When it began, in nanoseconds since 1970 (UTC), and the same for people (RFC 3339).
-    pub(crate) begun_ns: u64,
-    pub(crate) begun: String,
-}
-
-impl JobView {
-    fn text(&self) -> String {
-        let members: String = self.members.iter().map(|member| format!(" of {}", shown(member))).collect();
-        let mode = if self.mode == Some("repair") { " with --repair" } else { "" };
-        let members = match &self.reason {
-            Some(reason) => format!("{members} (all of it is made anew: {reason})"),
-            None => members,
-        };
-        let who = format!("process {} of user {}", self.pid, self.uid);
-        if self.state == "preparing" {
-            return format!("{}{mode}{members}: it is being prepared; {who}", self.kind);
-        }
-        let state = match self.state {
-            "paused" => ", paused",
-            "ending" => ", about to end",
-            "giving-way" => ", giving way to programs",
-            _ => "",
-        };
-        let files = format!("{} of {}", self.files_done, counted(self.files_total as usize, "file", "files"));
-        let bytes = format!("{} of {}", bytes_text(self.bytes_done), bytes_text(self.bytes_total));
-        let pace =
-            self.seconds_left.map(|seconds| format!(", {}/s, {} to go", bytes_text(self.bytes_per_second), time_text(seconds)));
-        format!("{}{mode}{members}{state}: {files}, {bytes}{}; {who}", self.kind, pace.unwrap_or_default())
-    }
-}
-
-/// "1 h 2 min", "2 min 3 s", "3 s".
-fn time_text(seconds: u64) -> String {
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds} s"),
-        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
-        (hours, minutes, _) => format!("{hours} h {minutes} min"),
-    }
-}
-
 impl ArrayView {
     fn out(&self) -> MemberSet {
         self.members.iter().filter(|member| !member.state.works()).map(|member| member.slot).collect()
@@ -400,11 +352,13 @@ impl ArrayView {
     /// Returns what an operator can do about members that are not used. None if all are.
     fn todo(&self) -> Option<String> {
         let has = |states: &[MemberState]| self.members.iter().any(|member| states.contains(&member.state));
-        let missing = has(&[MemberState::Missing])
-            .then_some("bring missing members back, or 'cxlraid replace' puts others in their places");
+        let blank = self.members.iter().any(|member| member.is_blank);
+        let blank = blank.then_some("'cxlraid rebuild' or 'cxlraid monitor' fills blank members again");
+        let missing = self.members.iter().any(|member| member.state == MemberState::Missing && !member.is_blank);
+        let missing = missing.then_some("bring missing members back, or 'cxlraid replace' puts others in their places");
         let others =
             has(&[MemberState::Stale, MemberState::Failed]).then_some("'cxlraid rebuild' makes stale and failed members anew");
-        let todo: Vec<&str> = missing.into_iter().chain(others).collect();
+        let todo: Vec<&str> = blank.into_iter().chain(missing).chain(others).collect();
         (!todo.is_empty()).then(|| todo.join("; "))
     }
 
@@ -426,8 +380,8 @@ impl ArrayView {
             let persistence = member.persistence.as_ref().map(|domain| format!(", {domain}")).unwrap_or_default();
             let note = member.note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();
             let path = shown(&member.path);
-            let mostly = member.mostly_text();
-            text += &format!("  {:>2}  {path:width$}  {}{persistence}{mostly}{note}\n", member.slot, member.state.text());
+            let used = member.use_text();
+            text += &format!("  {:>2}  {path:width$}  {}{persistence}{used}{note}\n", member.slot, member.state.text());
         }
         if let Some(policy) = self.read_policy.filter(|policy| *policy != ReadPolicy::default()) {
             text += &format!("  read policy: {}\n", policy.name());
@@ -525,7 +479,7 @@ fn member_line(member: &MemberView) -> String {
     if let Some(persistence) = &member.persistence {
         line += &format!(", {persistence}");
     }
-    line += member.mostly_text();
+    line += member.use_text();
     if let (Some(free), Some(total)) = (member.bytes_free, member.bytes_total) {
         line += &format!(", {} of {} free", bytes_text(free), bytes_text(total));
     }
@@ -632,6 +586,8 @@ pub(crate) mod tests {
             event_count: there.then_some(7),
             persistence: there.then(|| "volatile".to_owned()),
             write_mostly: false,
+            role: None,
+            is_blank: false,
             bytes_total: there.then_some(3 << 30),
             bytes_free: there.then_some((3 << 30) - 1),
             names_lost: 0,

@@ -13,6 +13,7 @@
 //!   superblocks say.
 
 use crate::access;
+use crate::backed;
 use crate::changed::{self, Changed};
 use crate::config::Config;
 use crate::creation;
@@ -51,6 +52,7 @@ pub struct Array {
     pub(crate) created: bool,
     pub(crate) alone: bool,
     pub(crate) tell: Tell,
+    pub(crate) fast: MemberSet,
 }
 
 /// The functions by which a process tells people what happens to members. Each may be called while
@@ -328,6 +330,7 @@ impl Array {
             uuid: superblock.array_uuid,
             access: superblock.access,
             name: superblock.array_name,
+            fast: backed::fast(&superblock),
             members,
             runtime,
             journal,

@@ -9,6 +9,7 @@ extern crate alloc;
 
 pub mod access;
 mod assemble;
+pub mod backed;
 mod changed;
 pub mod config;
 mod creation;

@@ -349,6 +349,7 @@ impl Inode {
             self.files.array().after_call(slot, backing.persist(0, size).and_then(|()| commit()))?;
         }
         self.files.array().before_change()?;
-        self.files.table().persist(self.files.array(), self.number)
+        self.files.table().persist(self.files.array(), self.number)?;
+        self.files.array().require_backing()
     }
 }

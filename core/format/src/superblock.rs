@@ -276,8 +276,8 @@ pub struct MemberEntry {
     /// with it was seen. 0 in a member that is in use, and where a version before 1.4 recorded the
     /// loss.
     pub out_count: u64,
-    /// [`Self::WRITE_MOSTLY`], [`Self::REPLACED`], and bits of later versions. 0 in superblocks of
-    /// versions before 1.5.
+    /// [`Self::WRITE_MOSTLY`], [`Self::REPLACED`], [`Self::FAST`], and bits of later versions. 0 in
+    /// superblocks of versions before 1.5.
     pub flags: u8,
 }
 
@@ -604,6 +604,16 @@ impl MemberEntry {
     #[must_use]
     pub const fn is_replaced(&self) -> bool {
         self.flags & Self::REPLACED != 0
+    }
+
+    /// In [`Self::flags`]: the member is fast, and a restart of the machine empties it; the others give
+    /// back what it held.
+    pub const FAST: u8 = 4;
+
+    /// Tells whether the member is fast, and a restart of the machine empties it.
+    #[must_use]
+    pub const fn is_fast(&self) -> bool {
+        self.flags & Self::FAST != 0
     }
 
     const fn to_media(self) -> MemberBytes {

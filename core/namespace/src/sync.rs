@@ -40,6 +40,7 @@ impl Namespace {
                 result => result?,
             }
         }
-        self.array().before_change()
+        self.array().before_change()?;
+        self.array().require_backing()
     }
 }

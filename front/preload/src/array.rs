@@ -476,6 +476,10 @@ fn kept_count(member_count: usize) -> usize {
 fn notice_members(array: &Array, notices: &mut Notices) {
     for member in array.members() {
         let Some(state) = member.why_unused() else { continue };
+        // A restart of the machine empties fast members: that is no failure.
+        if array.fast().contains(member.slot) && array::backed::is_awaited(member) {
+            continue;
+        }
         if let Some(refusal) = &member.refusal {
             notices.push((Subject::Without(member.slot), format!("{refusal}; the array is degraded without this member")));
             continue;

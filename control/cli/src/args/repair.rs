@@ -305,11 +305,16 @@ pub(crate) struct Fail {
 /// one. That is so at once for every program that runs, and stays with the member's place in the
 /// array until --write-mostly off. Only levels 1, 01 and 10 keep copies. What programs map (mmap)
 /// they load from the first member that has a copy and is in use, whatever is said here.
+///
+/// With --fast on a restart of the machine may empty the member: that is no failure then, and the
+/// member is filled again from the others, the backing. While no member of the backing works, a
+/// program's fsync(2) fails (EIO). Programs that start from then on go by a change.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   cxlraid member db /mnt/b
-  cxlraid member db /mnt/b --write-mostly on")]
+  cxlraid member db /mnt/b --write-mostly on
+  cxlraid member db /dev/shm/db --fast on")]
 pub(crate) struct Member {
     /// Name of the array
     pub(crate) array: ArrayName,
@@ -319,6 +324,9 @@ pub(crate) struct Member {
     /// Whether the member is read from only where no other one has a copy
     #[arg(long, value_name = "on|off")]
     pub(crate) write_mostly: Option<Switch>,
+    /// Whether a restart of the machine may empty the member
+    #[arg(long, value_name = "on|off")]
+    pub(crate) fast: Option<Switch>,
 }
 
 /// Show or change which copies of the files are read

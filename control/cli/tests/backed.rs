@@ -1,0 +1,256 @@
+//! Backed arrays: fast members in memory, whose loss costs nothing, and a backing on a disk.
+
+mod bench;
+
+use bench::{Begun, Bench, err, library::on_array, out, refused};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    path::Path,
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+/// An array called db of the fast member m0 and the backing `disk`, which lies where the tests are
+/// built.
+struct Backed {
+    bench: Bench,
+    disk: tempfile::TempDir,
+}
+
+impl Backed {
+    fn new() -> Self {
+        let backed = Self { bench: Bench::new(), disk: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+        // Who builds in memory has no disk.
+        let created = backed.create(&["--fast", "m0", "--backing", backed.disk(), "--force"]);
+        assert!(created.status.success(), "{}", err(&created));
+        assert!(out(&created).contains("fast") && out(&created).contains("backing, write-mostly"), "{}", out(&created));
+        backed
+    }
+
+    fn create(&self, options: &[&str]) -> Output {
+        self.bench.run(&[&["create", "db", "--at", "/data"], options].concat())
+    }
+
+    fn disk(&self) -> &str {
+        self.disk.path().to_str().unwrap()
+    }
+
+    fn shell(&self, script: &str) -> Output {
+        on_array(&self.bench, &["sh", "-e", "-c", script]).output().unwrap()
+    }
+
+    #[track_caller]
+    fn fine(&self, script: &str) -> String {
+        let output = self.shell(script);
+        assert!(output.status.success(), "{}", err(&output));
+        out(&output)
+    }
+
+    fn fill(&self) {
+        self.fine(
+            "mkdir -p /data/d; for i in 1 2 3 4 5; do seq $i 20000 >/data/d/$i; done; ln /data/d/1 /data/e; sync /data/d/5",
+        );
+    }
+
+    #[track_caller]
+    fn assert_right(&self) {
+        let sums = self.fine("cd /data; for i in 1 2 3 4 5; do seq $i 20000 | cmp - d/$i; done; cmp d/1 e; stat -c %h e");
+        assert_eq!(sums, "2\n");
+    }
+
+    /// What a restart of the machine does to memory, after the array was ended in order or without
+    /// that.
+    fn restart(&self, in_order: bool) {
+        if in_order {
+            let stopped = self.bench.run(&["stop", "db"]);
+            assert!(stopped.status.success(), "{}", err(&stopped));
+        }
+        let segment = array::runtime::segment_path(format::Uuid::parse(self.bench.uuid().as_bytes()).unwrap());
+        let lost = fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+        lost.filter(|path| path.to_str().unwrap().starts_with(&segment)).for_each(|path| fs::remove_file(path).unwrap());
+        fs::remove_dir_all(self.bench.path("m0")).unwrap();
+    }
+
+    fn status(&self) -> (Option<i32>, String) {
+        let status = self.bench.run(&["status", "db"]);
+        (status.status.code(), out(&status))
+    }
+
+    #[track_caller]
+    fn await_in_sync(&self) {
+        let begun = Instant::now();
+        while self.status().0 != Some(0) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", self.status().1);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let trees = [self.bench.path("m0/data"), self.disk.path().join("data")];
+        let differs = Command::new("diff").arg("-r").args(trees).output().unwrap();
+        assert!(differs.status.success(), "{}", out(&differs));
+    }
+
+    /// A program of Python that does `before`, says so, and does `after` once it is told to.
+    fn program(&self, before: &str, after: &str) -> Talking {
+        let script = format!("import os, sys\n{before}\nprint('ready', flush=True)\nsys.stdin.readline()\n{after}\n");
+        let mut command = on_array(&self.bench, &["python3", "-c", &script]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        from.read_exact(&mut [0; 6]).unwrap();
+        Talking { child, to, from }
+    }
+}
+
+struct Talking {
+    child: std::process::Child,
+    to: std::process::ChildStdin,
+    from: std::process::ChildStdout,
+}
+
+impl Talking {
+    /// Tells the program to go on, and returns what it prints.
+    #[track_caller]
+    fn go_on(mut self) -> String {
+        self.to.write_all(b"\n").unwrap();
+        let mut said = String::new();
+        self.from.read_to_string(&mut said).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{said}");
+        said
+    }
+}
+
+/// The member's directory is gone, as everything in /dev/shm is: the next program is served from
+/// the backing, and no command need be given.
+#[test]
+fn after_a_restart_programs_go_on_and_the_fast_member_is_filled_again() {
+    let backed = Backed::new();
+    backed.fill();
+    for in_order in [true, false, true] {
+        backed.restart(in_order);
+        let first = backed.shell("cat /data/d/3");
+        assert!(first.status.success() && out(&first).starts_with("3\n4\n"), "{}", err(&first));
+        let lines = err(&first);
+        assert!(lines.lines().count() == 1 && lines.ends_with("/m0 is blank and is filled again from the backing\n"), "{lines}");
+        backed.assert_right();
+        backed.await_in_sync();
+        backed.fine("echo more >>/data/d/3; sed -i '$d' /data/d/3");
+        backed.assert_right();
+    }
+}
+
+/// A program that writes all the while: it began before the fast member was filled again.
+#[test]
+fn what_is_written_while_the_fast_member_is_filled_is_on_both() {
+    let backed = Backed::new();
+    backed.fill();
+    backed.restart(false);
+    let written = "f = os.open('/data/new', os.O_RDWR | os.O_CREAT)";
+    let writer = backed.program(written, "for i in range(500): os.write(f, b'%d\\n' % i); os.fsync(f)");
+    let also = backed.fine("for i in 1 2 3; do echo $i >/data/also-$i; done; cat /data/also-2");
+    assert_eq!((also.as_str(), writer.go_on().as_str()), ("2\n", ""));
+    backed.await_in_sync();
+    backed.assert_right();
+    assert_eq!(backed.fine("tail -n 1 /data/new"), "499\n");
+}
+
+#[test]
+fn a_blank_member_is_no_failure_and_rebuild_fills_it() {
+    let backed = Backed::new();
+    backed.fill();
+    backed.restart(false);
+    let (code, text) = backed.status();
+    assert!(code == Some(3) && text.contains("missing, fast: blank, as after a restart of the machine\n"), "{text}");
+    assert!(text.contains("to do: 'cxlraid rebuild' or 'cxlraid monitor' fills blank members again\n"), "{text}");
+    let json = out(&backed.bench.run(&["status", "db", "--json"]));
+    assert!(json.contains("\"role\": \"fast\"") && json.contains("\"role\": \"backing\""), "{json}");
+    let rebuilt = backed.bench.run(&["rebuild", "db"]);
+    assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+    backed.await_in_sync();
+    backed.assert_right();
+}
+
+#[test]
+fn a_monitor_fills_blank_members_and_tells_of_no_failure() {
+    let backed = Backed::new();
+    backed.fill();
+    backed.restart(false);
+    let monitor = Begun::new(&mut backed.bench.command(&["monitor", "db", "--program", "/bin/true", "--delay", "1"]));
+    backed.await_in_sync();
+    let begun = Instant::now();
+    let log = || out(&backed.bench.run(&["events", "db"]));
+    // It is told after the member is whole.
+    while !log().contains("RebuildFinished") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(monitor);
+    let log = log();
+    assert!(!log.contains("DegradedArray") && !log.contains("Fail"), "{log}");
+    backed.assert_right();
+}
+
+/// Memory is taken away under a program that runs: it goes on, and fsync is still true.
+#[test]
+fn a_program_outlives_the_fast_member() {
+    let backed = Backed::new();
+    backed.fill();
+    let program = backed.program(
+        "f = os.open('/data/d/1', os.O_RDWR)",
+        "os.pwrite(f, b'after', 10); os.fsync(f); print(os.pread(f, 5, 10).decode(), len(os.listdir('/data/d')))",
+    );
+    fs::remove_dir_all(backed.bench.path("m0")).unwrap();
+    assert_eq!(program.go_on(), "after 5\n");
+    assert_eq!(&fs::read(backed.disk.path().join("data/d/1")).unwrap()[10..15], b"after");
+    assert_eq!(backed.fine("head -c 15 /data/d/1 | tail -c 5"), "after");
+    backed.await_in_sync();
+}
+
+/// What only memory holds is not durable, and nobody is told that it is.
+#[test]
+fn without_its_backing_an_array_goes_on_and_fsync_fails() {
+    let backed = Backed::new();
+    backed.fill();
+    let attempt = |what: &str| format!("try: {what}; print('fine')\nexcept OSError as error: print(os.strerror(error.errno))\n");
+    let after = ["os.pwrite(f, b'after', 10)", "os.fsync(f)", "os.fdatasync(f)", "os.fsync(d)", "os.write(s, b'x')"];
+    let before = "f = os.open('/data/d/1', os.O_RDWR)\nd = os.open('/data/d', os.O_RDONLY)\n\
+                  s = os.open('/data/s', os.O_WRONLY | os.O_CREAT | os.O_SYNC)\nos.fsync(f); os.fsync(d)";
+    let program = backed.program(before, &after.map(attempt).concat());
+    let failed = backed.bench.run(&["fail", "db", backed.disk()]);
+    assert!(failed.status.success(), "{}", err(&failed));
+    let io = "Input/output error\n";
+    assert_eq!(program.go_on(), format!("fine\n{io}{io}{io}{io}"));
+    assert_eq!(backed.fine("head -c 15 /data/d/1 | tail -c 5"), "after");
+    let back = backed.bench.run(&["re-add", "db", backed.disk()]);
+    assert!(back.status.success(), "{}", err(&back));
+    backed.fine("sync /data/d/1");
+    assert_eq!(&fs::read(backed.disk.path().join("data/d/1")).unwrap()[10..15], b"after");
+}
+
+#[test]
+fn a_backed_array_that_would_be_none_is_refused() {
+    let (bench, disk) = (Bench::new(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let [disk, beside] = ["disk", "beside"].map(|name| disk.path().join(name).to_str().unwrap().to_owned());
+    [&disk, &beside].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+    let (disk, beside) = (disk.as_str(), beside.as_str());
+    let create = |options: &[&str]| bench.run(&[&["create", "db", "--at", "/data"], options].concat());
+    let both = |output: &Output| (output.status.code(), err(output));
+    for (options, code, line) in [
+        (&["--fast", "m0", "--backing", "m1"][..], 1, "is volatile, so it cannot back fast members"),
+        (&["--fast", beside, "--backing", disk], 1, "is on one device with "),
+        (&["--fast", "m0", "--backing", disk, "--level", "5"], 2, "keeps a copy of every file on each member"),
+        (&["--fast", "m0", "--backing", disk, "--journal", "internal"], 2, "has no journal yet (internal was given)"),
+        (&["--fast", "m0"], 2, "--backing"),
+        (&["--backing", disk], 2, "--fast"),
+        (&["--fast", "m0", "--backing", disk, "m1"], 2, "cannot be used with"),
+        (&["--force", "--level", "1", "m0", "m1"], 2, "--backing"),
+    ] {
+        let (found, said) = both(&create(options));
+        assert!(found == Some(code) && said.contains(line), "{options:?}: {found:?} {said}");
+        assert!(!Path::new(disk).join(".cxlraid").exists() && !bench.path("m0/.cxlraid").exists(), "{options:?}");
+    }
+    assert!(create(&["--fast", "m0", "--backing", disk, "--force"]).status.success());
+    assert!(refused(&bench.run(&["member", "db", disk, "--fast", "on"])).1.contains("is the last member that is not fast"));
+    let shown = out(&bench.run(&["member", "db", "m0", "--fast", "off"]));
+    assert!(shown.ends_with("/m0: write-mostly off\n"), "{shown}");
+    assert!(out(&bench.run(&["member", "db", "m0", "--fast", "on"])).ends_with("/m0: write-mostly off, fast on\n"));
+    assert!(out(&bench.run(&["examine", disk])).contains("Slot 0: in sync, fast, "));
+}

@@ -1,0 +1,68 @@
+//! Backed arrays: fast members, which a restart of the machine empties, beside members that keep
+//! what they hold, the backing ([`format::MemberEntry::FAST`]; BDIO's SSD-backed RAM).
+//!
+//! Reads come from the fast members, and the backing is what fsync(2) is about. So a request to make
+//! something durable fails while no member of the backing is whole: what only fast members hold is
+//! not durable, whatever the kernel said of them. That a fast member is blank is no failure: it is
+//! filled again from the backing.
+
+use crate::assemble::Array;
+use crate::member::{Member, Standing};
+use crate::why;
+use format::{MemberEntry, Superblock};
+use sys::OsError;
+use units::{MemberSet, Slot};
+
+/// The members that a superblock says are fast.
+#[must_use]
+pub fn fast(superblock: &Superblock) -> MemberSet {
+    (0..superblock.member_count).filter(|&slot| superblock.members[slot].is_fast()).collect()
+}
+
+/// Tells whether a member that is not used holds nothing: its directory is empty, or not there.
+#[must_use]
+pub fn is_blank(member: &Member) -> bool {
+    member.standing == Standing::Missing && matches!(member.reason(), Some(why::EMPTY | why::NO_DIRECTORY))
+}
+
+/// Tells whether a member that is not used holds nothing, or is about to be filled.
+#[must_use]
+pub fn is_awaited(member: &Member) -> bool {
+    is_blank(member) || member.reason() == Some(why::BEGUN)
+}
+
+impl Array {
+    /// The members that a restart of the machine empties, as the superblocks had it when this
+    /// process attached.
+    #[must_use]
+    pub const fn fast(&self) -> MemberSet {
+        self.fast
+    }
+
+    /// Answers a request to make something durable, which was carried out on the members in use.
+    ///
+    /// # Errors
+    /// `IO` if the array has a backing and no member of it is in use and whole.
+    pub fn require_backing(&self) -> Result<(), OsError> {
+        if self.fast.is_empty() {
+            return Ok(());
+        }
+        let whole = self.in_use().minus(self.runtime().rebuilding()).minus(self.fast);
+        if whole.is_empty() { Err(OsError::IO) } else { Ok(()) }
+    }
+
+    /// Says in the superblocks that a member is fast, or that it is not. Processes that attach from
+    /// then on go by that.
+    ///
+    /// # Errors
+    /// What the kernel says where a superblock cannot be written; `ACCESS` for a user who may not.
+    pub fn set_fast(&self, slot: Slot, is_so: bool) -> Result<(), OsError> {
+        self.before_change()?;
+        let bit = MemberEntry::FAST;
+        let change = |superblock: &mut Superblock| {
+            let flags = &mut superblock.members[slot].flags;
+            *flags = if is_so { *flags | bit } else { *flags & !bit };
+        };
+        self.recording(|| self.rewrite_superblocks(change))
+    }
+}
