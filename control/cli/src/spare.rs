@@ -5,7 +5,7 @@
 //! and `cxlraid monitor` has that done as soon as it sees one that is out.
 
 use crate::{
-    create,
+    backed, create,
     failure::{Exit, Failure},
     inspect::{self, Found, look},
     name::ArrayName,
@@ -107,7 +107,11 @@ fn next(array: &NamedArray) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
     }
     let source = Source::Named(array.name.clone(), array.spec.clone(), Some(array.uuid.clone()));
     let members = rebuild::foreseen(&source, array.name.as_str())?;
-    for member in members.iter().filter(|member| member.standing != Standing::InSync) {
+    // A fast member that a restart has emptied is filled again where it is.
+    let blank = backed::blank(&source, true);
+    let is_due =
+        |member: &&array::Member| member.standing != Standing::InSync && !blank.iter().any(|(slot, _)| *slot == member.slot);
+    for member in members.iter().filter(is_due) {
         let is_begun = |path: &&PathBuf| begun_for(path, &array.uuid) == Some(member.slot);
         let is_ready = |path: &&PathBuf| matches!(look(path), Found::Blank);
         let spares = &array.spec.spares;

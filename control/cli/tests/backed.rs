@@ -62,11 +62,18 @@ impl Backed {
     /// What a restart of the machine does to memory, after the array was ended in order or without
     /// that.
     fn restart(&self, in_order: bool) {
+        let uuid = format::Uuid::parse(self.bench.uuid().as_bytes()).unwrap();
+        // Who has filled the member may be about to end.
+        let begun = Instant::now();
+        while !out(&self.bench.run(&["status", "db", "--json"])).contains("\"processes\": [],") {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", self.status().1);
+            std::thread::sleep(Duration::from_millis(50));
+        }
         if in_order {
             let stopped = self.bench.run(&["stop", "db"]);
             assert!(stopped.status.success(), "{}", err(&stopped));
         }
-        let segment = array::runtime::segment_path(format::Uuid::parse(self.bench.uuid().as_bytes()).unwrap());
+        let segment = array::runtime::segment_path(uuid);
         let lost = fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
         lost.filter(|path| path.to_str().unwrap().starts_with(&segment)).for_each(|path| fs::remove_file(path).unwrap());
         fs::remove_dir_all(self.bench.path("m0")).unwrap();
@@ -186,6 +193,20 @@ fn a_monitor_fills_blank_members_and_tells_of_no_failure() {
     let log = log();
     assert!(!log.contains("DegradedArray") && !log.contains("Fail"), "{log}");
     backed.assert_right();
+}
+
+/// The spare stays for a member that fails.
+#[test]
+fn a_blank_member_takes_no_spare() {
+    let backed = Backed::new();
+    backed.fill();
+    let added = backed.bench.run(&["add", "db", "--spare", "m1"]);
+    assert!(added.status.success(), "{}", err(&added));
+    backed.restart(false);
+    let rebuilt = backed.bench.run(&["rebuild", "db", "--spares"]);
+    assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+    backed.await_in_sync();
+    assert!(backed.status().1.contains("/m1, ready\n"), "{}", backed.status().1);
 }
 
 /// Memory is taken away under a program that runs: it goes on, and fsync is still true.
