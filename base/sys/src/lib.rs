@@ -9,6 +9,7 @@ pub mod faults;
 pub mod file_limit;
 pub mod file_ring;
 pub mod high_fd;
+pub mod inherited;
 pub mod node;
 pub mod ofd_lock;
 pub mod place;

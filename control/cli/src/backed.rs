@@ -2,28 +2,32 @@
 //! what they hold, the backing. What `create` is told of them, and how blank fast members come to be
 //! filled again.
 //!
-//! A fast member that is blank is filled like any member that is made anew. Who does that: `cxlraid
-//! monitor` and `cxlraid rebuild`, and `cxlraid run` and `cxlraid mount` start a process for it,
-//! which goes on in the background. Programs never wait for it: they read the backing until then.
+//! A fast member that is blank is filled like any member that is made anew. `cxlraid monitor` and
+//! `cxlraid rebuild` do that. `cxlraid run` and `cxlraid mount` give it its names, if no program
+//! uses the array, and start a process that copies the bytes in the background; until then the
+//! backing is read.
 
 use crate::{
     args::Create,
     commands::called,
     failure::{Exit, Failure},
     inspect::{self, Found, look},
-    member, rebuild, runtime,
+    job::Pace,
+    member, rebuild,
+    repairing::{self, Repairing},
+    runtime,
     spec::Source,
 };
-use array::{Array, Config};
+use array::{Array, Config, Standing, runtime::JobKind};
 use layout::Level;
-use namespace::Content;
+use namespace::{Content, FillError};
 use std::{
     env,
     ffi::OsStr,
     fs, io,
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{MetadataExt as _, PermissionsExt as _, chown},
+        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown},
         process::CommandExt as _,
     },
     path::{Path, PathBuf},
@@ -101,76 +105,172 @@ pub(crate) fn set_fast(array: &Array, thing: &str, slot: Slot, is_so: bool) -> R
     array.set_fast(slot, is_so).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
 }
 
-/// The fast members that hold nothing, by slot and path; and with `begun` those as well which
-/// somebody has begun to make anew. Nothing if the members cannot be looked at: who uses the array
-/// then says why.
-pub(crate) fn blank(source: &Source, begun: bool) -> Vec<(Slot, PathBuf)> {
-    let Ok(config) = inspect::config(source) else { return Vec::new() };
-    // Nearly always every member has a superblock: then that is all that is asked.
-    let has_none = |path: &Vec<u8>| !own(path).join("superblock").exists();
-    if !begun && !config.mounts.iter().any(has_none) {
-        return Vec::new();
+/// Refuses a level at which not every member holds everything.
+pub(crate) fn require_level(thing: &str, level: Level) -> Result<(), Failure> {
+    if level == Level::Raid1 {
+        return Ok(());
     }
+    let what = format!("is RAID {level}, of which no member holds everything");
+    Err(Failure::new(thing, what, "fast members are for RAID 1").with_exit(Exit::Usage))
+}
+
+/// The fast members that hold nothing, by slot and path; and with `begun` those as well which
+/// somebody has begun to fill. Nothing if the members cannot be looked at: who uses the array then
+/// says why.
+pub(crate) fn blank(source: &Source, begun: bool) -> Vec<(Slot, PathBuf)> {
+    let is_so = |member: &array::Member| {
+        array::backed::is_blank(member) || begun && (array::backed::is_awaited(member) || member.is_rebuilding)
+    };
+    let place = |member: &array::Member| (member.slot, directory(&member.path).to_owned());
     let (Ok(newest), Ok(members)) = (inspect::newest(source, called(source)), rebuild::foreseen(source, called(source))) else {
         return Vec::new();
     };
     let fast = array::backed::fast(&newest);
-    let is_wanted = |member: &&array::Member| {
-        let is_so = if begun { array::backed::is_awaited(member) } else { array::backed::is_blank(member) };
-        fast.contains(member.slot) && is_so
+    members.iter().filter(|member| fast.contains(member.slot) && is_so(member)).map(place).collect()
+}
+
+/// Tells by the members' own superblocks alone, which is soon done, whether all are there and in
+/// sync.
+fn looks_whole(config: &Config) -> bool {
+    let is_whole = |path: &Vec<u8>| match look(directory(path)) {
+        Found::Member(own) => own.members[own.slot].state == format::MemberState::InSync,
+        _ => false,
     };
-    let place = |member: &array::Member| (member.slot, directory(&member.path).to_owned());
-    members.iter().filter(is_wanted).map(place).collect()
+    config.mounts.iter().all(is_whole)
+}
+
+/// Sees to it that the directory of a blank fast member can be trusted like those of the backing: it
+/// is made if a restart of the machine has taken it away. Anybody may have made one in a place like
+/// /dev/shm, and would own what is put there.
+fn prepare(config: &Config, path: &Path) -> Result<(), Failure> {
+    let refused = |what: String, todo: &str| Err(Failure::new(path.display(), what, todo));
+    if let Some(point) = array::awaited_mount(&[path.as_os_str().as_bytes().to_vec()]) {
+        let what = format!("is not filled: a file system is to be mounted at {}, and none is", units::Shown(&point));
+        return refused(what, "mount it, then 'cxlraid rebuild'");
+    }
+    let members = config.mounts.iter().map(|path| directory(path));
+    let backing = members.filter(|path| matches!(look(path), Found::Member(_))).find_map(|path| fs::metadata(path).ok());
+    let Some(like) = backing else { return refused("no other member is there".into(), "mount the backing") };
+    let may_write = |mode: u32| mode & 0o022;
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() && found.file_type().is_dir() => {
+            if ![0, like.uid()].contains(&found.uid()) || may_write(found.mode()) & !may_write(like.mode()) != 0 {
+                let what = format!("is not filled: user {} has made it, or others may change it", found.uid());
+                return refused(what, "remove it, or give it the owner and mode of the backing");
+            }
+            Ok(())
+        }
+        Ok(_) => refused("is not filled: it is no directory".into(), "remove it, then 'cxlraid rebuild'"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path, &like).map_err(|error| {
+            Failure::new(path.display(), error, "its directory is to be made by root or the owner of the backing's")
+        }),
+        Err(error) => refused(error.to_string(), "correct the cause, then 'cxlraid rebuild'"),
+    }
+}
+
+/// Makes a directory like another one, whole or not at all, and those above it.
+fn make(path: &Path, like: &fs::Metadata) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(io::ErrorKind::NotFound.into()) };
+    fs::create_dir_all(parent)?;
+    let new = parent.join(format!(".{}.{}", name.display(), std::process::id()));
+    fs::DirBuilder::new().mode(0o700).create(&new)?;
+    let made = chown(&new, Some(like.uid()), Some(like.gid()))
+        .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(like.mode() & 0o7777)))
+        .and_then(|()| fs::rename(&new, path));
+    made.inspect_err(|_| _ = fs::remove_dir(&new))
 }
 
 /// Makes the directories of blank fast members that a restart of the machine has taken away, like
-/// those of the backing.
+/// those of the backing. What cannot be made is told; the other members do not wait for it.
 pub(crate) fn make_directories(source: &Source) -> Result<(), Failure> {
-    let blank = blank(source, false);
-    if blank.is_empty() {
-        return Ok(());
-    }
     let config = inspect::config(source)?;
-    let paths: Vec<&Path> = config.mounts.iter().map(|path| directory(path)).collect();
-    let like = paths.iter().find(|path| matches!(look(path), Found::Member(_))).and_then(|path| fs::metadata(path).ok());
-    for (_, path) in blank.iter().filter(|(_, path)| !path.exists()) {
-        let cannot = |error: io::Error| Failure::new(path.display(), error, "make the directory of this fast member");
-        fs::create_dir(path).map_err(cannot)?;
-        if let Some(like) = &like {
-            fs::set_permissions(path, fs::Permissions::from_mode(like.permissions().mode())).map_err(cannot)?;
-            chown(path, Some(like.uid()), Some(like.gid())).map_err(cannot)?;
-        }
+    for (_, path) in blank(source, false) {
+        prepare(&config, &path).unwrap_or_else(|failure| eprintln!("{failure}"));
     }
     Ok(())
 }
 
-/// Has blank fast members filled in the background, if there are any: they are begun, so that
-/// programs which start from now on can use them, and a process of this command goes on. Whatever
-/// goes wrong is told and keeps nobody from the array, which works without them.
+/// Has blank fast members filled again, if there are any, and no other job runs. Where no program
+/// uses the array they get all names first, so that a program which starts then uses them;
+/// otherwise those that start later can. A process of this command goes on in the background.
+/// Whatever goes wrong is told and keeps nobody from the array, which works without them.
 pub(crate) fn refill(source: &Source) {
     let Source::Named(name, ..) = source else { return };
-    let blank = blank(source, false);
-    if blank.is_empty() {
+    let Ok(config) = inspect::config(source) else { return };
+    if looks_whole(&config) {
         return;
     }
-    let begin = || {
-        make_directories(source)?;
-        let config = inspect::config(source)?;
-        blank.iter().try_for_each(|&(slot, _)| begin(&config, slot, name.as_str()))?;
-        let cannot = |error| Failure::new(name, format!("a rebuild cannot be started: {error}"), "run 'cxlraid rebuild'");
-        // A shell that ends at once: this process may become a program that waits for children.
-        let own = env::current_exe().map_err(cannot)?;
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", IN_BACKGROUND]).arg(own).args(["rebuild", name.as_str(), "--spares", "--wait", "31536000"]);
-        shell.process_group(0).current_dir("/").status().map(drop).map_err(cannot)
-    };
-    let begun: Result<(), Failure> = begin();
-    match begun {
-        Ok(()) => {
-            let paths: Vec<String> = blank.iter().map(|(_, path)| path.display().to_string()).collect();
-            eprintln!("cxlraid: {name}: {} is blank and is filled again from the backing", paths.join(", "));
-        }
+    let due = blank(source, true);
+    if due.is_empty() || repairing::holding_process(source, name.as_str()).is_some() {
+        return;
+    }
+    match fill(source, &config, name.as_str()).and_then(|filled| go_on(name.as_str()).map(|()| filled)) {
+        Ok(filled) if filled.is_empty() => {}
+        Ok(filled) => eprintln!("cxlraid: {name}: {} is blank and is filled again from the backing", filled.join(", ")),
         Err(failure) => eprintln!("{failure}"),
+    }
+}
+
+/// Gives blank fast members all names, or begins them while programs use the array. Returns the
+/// paths of these members.
+fn fill(source: &Source, config: &Config, thing: &str) -> Result<Vec<String>, Failure> {
+    let slots: MemberSet = blank(source, true).iter().map(|&(slot, _)| slot).collect();
+    let pace = Pace { rate: None, gives_way: true, workers: 1 };
+    let Ok(_alone) = Repairing::begin(source, thing, JobKind::Rebuild, slots, pace)? else { return Ok(Vec::new()) };
+    let mut filled = Vec::new();
+    // Another command may have filled them before this one could begin.
+    for (slot, path) in blank(source, false) {
+        prepare(config, &path)?;
+        match namespace::fill(config, slot, Content::Anew) {
+            Err(FillError::InUse) => begin(config, slot, thing)?,
+            done => done.map_err(|error| rebuild::not_filled(thing, error))?,
+        }
+        filled.push(path.display().to_string());
+    }
+    Ok(filled)
+}
+
+/// Starts a process that goes on with what was begun. It is no child of this one, which may become a
+/// program that waits for its children.
+fn go_on(thing: &str) -> Result<(), Failure> {
+    let cannot = |error| Failure::new(thing, format!("a rebuild cannot be started: {error}"), "run 'cxlraid rebuild'");
+    let own = env::current_exe().map_err(cannot)?;
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", IN_BACKGROUND]).arg(own).args(["rebuild", thing, "--spares", "--detached", "--wait", "31536000"]);
+    shell.process_group(0).current_dir("/").status().map(drop).map_err(cannot)
+}
+
+/// Refuses to make members anew if that would give up all that is durable: the last of the backing,
+/// whose content other members of the backing do not have.
+pub(crate) fn require_other_backing(source: &Source, slots: &[Slot], thing: &str) -> Result<(), Failure> {
+    let fast = array::backed::fast(&inspect::newest(source, thing)?);
+    let members = rebuild::foreseen(source, thing)?;
+    let is_whole = |member: &&array::Member| member.standing == Standing::InSync && !member.is_rebuilding;
+    let has_other = members.iter().filter(is_whole).any(|member| !fast.contains(member.slot));
+    let Some(&slot) = slots.iter().find(|&&slot| !fast.contains(slot)).filter(|_| !fast.is_empty() && !has_other) else {
+        return Ok(());
+    };
+    let path = members.iter().find(|member| member.slot == slot).map(array::Member::shown).unwrap_or_default();
+    let what = format!("{path} has the only durable state of the array, which would be given up before a new one is whole");
+    let todo = "'cxlraid replace' fills another directory and leaves this one; --force makes it anew";
+    Err(Failure::new(thing, what, todo))
+}
+
+/// Refuses to put a volatile directory in the place of a member of the backing.
+pub(crate) fn require_durable(source: &Source, thing: &str, old: &Path, new: &Path) -> Result<(), Failure> {
+    let fast = array::backed::fast(&inspect::newest(source, thing)?);
+    let members = rebuild::foreseen(source, thing)?;
+    let is_backing = |member: &array::Member| rebuild::is_at(member, old) && !fast.contains(member.slot);
+    let was_volatile = runtime::persistence(old).is_some_and(|domain| domain == "volatile");
+    if fast.is_empty() || was_volatile || !members.iter().any(is_backing) {
+        return Ok(());
+    }
+    match runtime::persistence(new) {
+        Some(domain) if domain == "volatile" => {
+            let what = format!("is volatile, so it cannot take the place of {}, which backs fast members", old.display());
+            Err(Failure::new(new.display(), what, "give a directory on a disk"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -180,8 +280,4 @@ fn begin(config: &Config, slot: Slot, thing: &str) -> Result<(), Failure> {
 
 fn directory(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
-}
-
-fn own(path: &[u8]) -> PathBuf {
-    directory(path).join(".cxlraid")
 }

@@ -306,6 +306,11 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
 }
 
 fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
+    if arguments.detached {
+        // SAFETY: this process has opened nothing yet.
+        #[allow(unsafe_code)]
+        let _ = unsafe { sys::inherited::close_inherited() };
+    }
     let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
     let from = source_to_use(arguments.name.as_ref())?;
     let mut taken = String::new();
@@ -317,7 +322,7 @@ fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
     let from = source(arguments.name.as_ref())?;
     let thing = called(&from);
     backed::make_directories(&from)?;
-    match rebuild::rebuild(&from, arguments.member.as_deref(), thing, arguments.spares, &begin)? {
+    match rebuild::rebuild(&from, arguments.member.as_deref(), thing, (arguments.spares, arguments.force), &begin)? {
         Some(text) => print(&text),
         None if !taken.is_empty() => Ok(Exit::Fine),
         None if arguments.spares => print(&format!("{thing}: there is nothing for a spare to do\n")),
@@ -328,7 +333,7 @@ fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
 fn re_add(arguments: &ReAdd) -> Result<Exit, Failure> {
     let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
     let from = source_to_use(Some(&arguments.name))?;
-    print(&rebuild::re_add(&from, &arguments.member, called(&from), &begin)?)
+    print(&rebuild::re_add(&from, &arguments.member, called(&from), arguments.force, &begin)?)
 }
 
 fn replace(arguments: &Replace) -> Result<Exit, Failure> {

@@ -27,7 +27,7 @@ pub(crate) fn member(source: &Source, command: &Command) -> Result<String, Failu
         set(&array, thing, slot, switch == Switch::On)?;
     }
     if let Some(switch) = command.fast {
-        require_copies(thing, array.geometry().level(), "members that the others back")?;
+        backed::require_level(thing, array.geometry().level())?;
         backed::set_fast(&array, thing, slot, switch == Switch::On)?;
     }
     let shown = array.members()[slot].shown();

@@ -106,6 +106,11 @@ fn fill(
                 return Err(cancelled_before_it_is_in(thing));
             }
             let Some((&slot, rest)) = left.split_first() else { return Ok(repairing) };
+            if joiner.is_none() && is_in_use(source, slot, thing)? {
+                // Another command has brought it back meanwhile.
+                left = rest;
+                continue;
+            }
             let mut filled = Err(FillError::InUse);
             if joiner.is_none() {
                 check()?;
@@ -132,6 +137,12 @@ fn fill(
         tries += 1;
         begin.sleep(period);
     }
+}
+
+/// Tells whether a start would have a member in use.
+fn is_in_use(source: &Source, slot: Slot, thing: &str) -> Result<bool, Failure> {
+    let members = foreseen(source, thing)?;
+    Ok(members.iter().any(|member| member.slot == slot && member.standing == Standing::InSync))
 }
 
 /// Says that a job was told to end before its members came into use.
@@ -233,12 +244,12 @@ fn in_use(source: &Source, thing: &str) -> Failure {
 
 /// Makes members that are out anew in their directories: `member`, or all of them, or none with
 /// `only_go_on`; and goes on with those that are being rebuilt. Returns what is to be printed; None
-/// if there was nothing to do.
+/// if there was nothing to do. Without `force` the only backing is not made anew.
 pub(crate) fn rebuild(
     source: &Source,
     member: Option<&Path>,
     thing: &str,
-    only_go_on: bool,
+    (only_go_on, force): (bool, bool),
     begin: &Begin,
 ) -> Result<Option<String>, Failure> {
     let members = foreseen(source, thing)?;
@@ -259,6 +270,9 @@ pub(crate) fn rebuild(
             None => Ok(None),
         };
     }
+    if !force {
+        backed::require_other_backing(source, &out, thing)?;
+    }
     let repairing = fill(source, &out, thing, (JobKind::Rebuild, Content::Anew), begin, || Ok(()), || Ok(()))?;
     compute(source, thing, JobKind::Rebuild, begin, &repairing).map(Some)
 }
@@ -266,7 +280,7 @@ pub(crate) fn rebuild(
 /// Brings a member that was away back into use: what changed meanwhile is computed from the other
 /// members. Where it cannot be proven what the member lacks, that is said, and all of it is made
 /// anew. Returns what is to be printed.
-pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, begin: &Begin) -> Result<String, Failure> {
+pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, force: bool, begin: &Begin) -> Result<String, Failure> {
     let members = foreseen(source, thing)?;
     let Some(found) = members.iter().find(|found| is_at(found, member)) else {
         return Err(Failure::new(member.display(), "not a member of the array", "'cxlraid status' lists its members"));
@@ -285,6 +299,9 @@ pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, begin: &Begin)
         unproven = namespace::prove(&config, slot).map_err(|error| not_filled(thing, error))?.err();
         let mut what = "only what changed while it was away is computed".to_owned();
         if let Some(unproven) = unproven {
+            if !force {
+                backed::require_other_backing(source, &[slot], thing)?;
+            }
             what = format!("all of it is made anew: {unproven}");
             eprintln!("cxlraid: {thing}: {}: {what}", member.display());
         }
@@ -337,6 +354,7 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         }
         Ok(Some(member.slot))
     };
+    backed::require_durable(&source(&array.spec), &thing, &old, &new)?;
     let place_in_use = in_use()?;
     spec.members[place] = new.clone();
     let is_spare = spec.spares.contains(&new);

@@ -209,6 +209,79 @@ fn a_blank_member_takes_no_spare() {
     assert!(backed.status().1.contains("/m1, ready\n"), "{}", backed.status().1);
 }
 
+/// The only durable state is not given up for one that is not whole yet.
+#[test]
+fn the_only_backing_is_not_made_anew_unasked() {
+    let backed = Backed::new();
+    backed.fill();
+    assert!(backed.bench.run(&["fail", "db", backed.disk()]).status.success());
+    backed.fine("echo more >>/data/d/1");
+    let line = "has the only durable state of the array, which would be given up before a new one is whole";
+    assert!(refused(&backed.bench.run(&["rebuild", "db"])).1.contains(line));
+    assert_eq!(fs::read(backed.disk.path().join("data/d/2")).unwrap(), fs::read(backed.bench.path("m0/data/d/2")).unwrap());
+    let moved = backed.bench.run(&["replace", "db", backed.disk(), "m1"]);
+    assert!(refused(&moved).1.contains("is volatile, so it cannot take the place of"), "{}", err(&moved));
+    assert!(backed.bench.run(&["rebuild", "db", "--force"]).status.success());
+    backed.await_in_sync();
+}
+
+/// Whoever may write to the directory above the fast member may have made one in its place.
+#[test]
+fn a_directory_of_another_user_is_not_filled() {
+    let backed = Backed::new();
+    backed.fill();
+    if !sys::rustix::process::geteuid().is_root() {
+        return;
+    }
+    backed.restart(false);
+    fs::create_dir(backed.bench.path("m0")).unwrap();
+    std::os::unix::fs::chown(backed.bench.path("m0"), Some(65534), None).unwrap();
+    let told = backed.shell("head -n 1 /data/d/2");
+    assert!(out(&told) == "2\n" && err(&told).contains("is not filled: user 65534 has made it"), "{}", err(&told));
+    assert_eq!(fs::read_dir(backed.bench.path("m0")).unwrap().count(), 0);
+    std::os::unix::fs::chown(backed.bench.path("m0"), Some(0), None).unwrap();
+    backed.assert_right();
+    backed.await_in_sync();
+}
+
+/// It is in use while the program runs, which need not be started again.
+#[test]
+fn the_program_that_run_starts_uses_the_fast_member() {
+    for _ in 0..5 {
+        let backed = Backed::new();
+        backed.fill();
+        backed.restart(false);
+        let program = backed.program("import time", "f = open('/data/d/2'); print(f.read(2)); time.sleep(2)");
+        let begun = Instant::now();
+        while backed.status().0 != Some(0) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", backed.status().1);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(program.go_on(), "2\n\n");
+    }
+}
+
+/// The process that fills the member dies: the next program has it gone on with.
+#[test]
+fn a_refill_that_dies_is_taken_up() {
+    let backed = Backed::new();
+    backed.fill();
+    backed.fine("head -c 30000000 /dev/urandom >/data/big");
+    backed.restart(false);
+    backed.fine("true");
+    // It is known by its log of events, which lies in this test's home.
+    let home = format!("XDG_STATE_HOME={}", backed.bench.path("state").display());
+    for process in fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path()) {
+        let read = |file: &str| String::from_utf8_lossy(&fs::read(process.join(file)).unwrap_or_default()).into_owned();
+        if read("cmdline").contains("--detached") && read("environ").contains(&home) {
+            let _ = Command::new("kill").arg("-9").arg(process.file_name().unwrap()).status();
+        }
+    }
+    backed.fine("true");
+    backed.await_in_sync();
+    backed.assert_right();
+}
+
 /// Memory is taken away under a program that runs: it goes on, and fsync is still true.
 #[test]
 fn a_program_outlives_the_fast_member() {

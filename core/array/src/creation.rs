@@ -31,16 +31,20 @@ pub(crate) fn check(config: &Config, roots: &[&OwnedFd]) -> Result<(), AttachErr
     match config.creation {
         Creation::Asked => Ok(()),
         Creation::Refused => Err(AttachError::NotAsked { path: config.mounts[0].clone() }),
-        Creation::OnPlainDirectories => {
-            let table = mount_points(&proc_file::read(FILE_SYSTEMS));
-            let is_known = |directory: &[u8]| table.iter().any(|point| point == directory) || has_unit(directory);
-            let mut mounts = config.mounts.iter();
-            match mounts.find_map(|member| unmounted(member, is_known, is_mounted)) {
-                Some(point) => Err(AttachError::NothingMounted { path: point }),
-                None => Ok(()),
-            }
-        }
+        Creation::OnPlainDirectories => match awaited_mount(&config.mounts) {
+            Some(point) => Err(AttachError::NothingMounted { path: point }),
+            None => Ok(()),
+        },
     }
+}
+
+/// The first directory on the way to one of `paths`, or the last one itself, on which a file system
+/// is to be mounted (fstab(5), units of systemd), and none is.
+#[must_use]
+pub fn awaited_mount(paths: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let table = mount_points(&proc_file::read(FILE_SYSTEMS));
+    let is_known = |directory: &[u8]| table.iter().any(|point| point == directory) || has_unit(directory);
+    paths.iter().find_map(|member| unmounted(member, is_known, is_mounted))
 }
 
 /// Refuses a directory that is given twice by different paths: by a symbolic link, or mounted in

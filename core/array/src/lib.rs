@@ -58,6 +58,7 @@ mod write;
 pub use assemble::{Array, Tell};
 pub use changed::{Marks, Unproven};
 pub use config::{Config, ConfigError, Creation, JournalPlace};
+pub use creation::awaited_mount;
 pub use emptied::holds_names;
 pub use error::AttachError;
 pub use fill::check_blank;

@@ -39,6 +39,13 @@ pub(crate) struct Rebuild {
     /// Only put spares in the places of members that are out, and go on with what was cut short
     #[arg(long, conflicts_with = "member")]
     pub(crate) spares: bool,
+    /// Make a member anew, also if it is all of a backed array's backing: what is durable is given up
+    /// before there is anything new
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Let go of what was inherited
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
     #[command(flatten)]
     pub(crate) patience: Patience,
     #[command(flatten)]
@@ -68,6 +75,9 @@ pub(crate) struct ReAdd {
     /// The member
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) member: PathBuf,
+    /// Make all of it anew where it must be, also if it is all of a backed array's backing
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) patience: Patience,
     #[command(flatten)]

@@ -122,8 +122,11 @@ impl End {
             })?,
             (None, offset) => self.kernel(offset, [__NR_pwrite64, __NR_write], address as usize, bytes.len())?,
         };
-        if let Some((_, file)) = self.file().filter(|_| count > 0) {
+        if let Some((held, file)) = self.file().filter(|_| count > 0) {
             events::modified(self.fd, file);
+            if held.is_synchronous() {
+                file.sync()?;
+            }
         }
         self.offset = self.offset.map(|offset| offset + count as u64);
         Ok(count)
