@@ -51,14 +51,15 @@ global_asm!(
 #[inline(always)]
 pub fn block() -> &'static ThreadBlock {
     let address: usize;
-    // SAFETY: the initial-exec access sequence of the x86-64 TLS ABI; it reads two words and writes
-    // one register.
+    // SAFETY: the initial-exec access sequence of the x86-64 TLS ABI; it writes one register. The two
+    // words that it reads never change while a thread runs, so the compiler may take one answer for
+    // several questions.
     unsafe {
         asm!(
             "mov {address}, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
             "add {address}, qword ptr fs:[0]",
             address = out(reg) address,
-            options(nostack, readonly)
+            options(pure, nomem, nostack)
         );
     }
     // SAFETY: `address` is this thread's block, laid out above as a zeroed ThreadBlock, valid as
