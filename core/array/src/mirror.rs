@@ -47,6 +47,11 @@ pub(crate) const fn region_left(offset: u64) -> u64 {
     (1 << READ_REGION_SHIFT) - (offset & ((1 << READ_REGION_SHIFT) - 1))
 }
 
+/// The number of the read region that an offset lies in.
+pub(crate) const fn region_of(offset: u64) -> u64 {
+    offset >> READ_REGION_SHIFT
+}
+
 /// The copy to read what lies at `offset` of the members from, of a file whose turn is `turn`.
 #[inline(always)]
 pub(crate) const fn preferred_copy(geometry: &Geometry, offset: u64, turn: u64) -> usize {

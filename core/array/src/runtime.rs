@@ -11,6 +11,7 @@
 mod anchors;
 mod aside;
 mod attach;
+pub mod counters;
 mod entry;
 mod executing;
 mod job;
@@ -64,7 +65,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 39;
+const VERSION: u32 = 40;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the
 /// upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -182,6 +183,8 @@ struct Segment {
     used: [AtomicU64; OPEN_WORDS / 64],
     keys: [AtomicU64; OPEN_FILE_COUNT],
     files: [SharedFile; OPEN_FILE_COUNT],
+    /// What threads count.
+    counters: counters::Counters,
 }
 
 /// How far what a crash left behind was made good. It begins anew for the first process after a

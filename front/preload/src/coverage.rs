@@ -26,8 +26,13 @@ pub(crate) fn start(path: &core::ffi::CStr) {
     }
 }
 
-/// Counts one call that passed the filter.
-#[inline]
+/// Whether calls are counted.
+pub(crate) fn is_on() -> bool {
+    !COUNTERS.load(Ordering::Relaxed).is_null()
+}
+
+/// Counts one call that passed the filter. Every call is one that is timed then, so that the others
+/// need not ask ([`crate::counts`]).
 pub(crate) fn count(number: usize) {
     let counters = COUNTERS.load(Ordering::Relaxed);
     if !counters.is_null() && number < COUNTER_COUNT {

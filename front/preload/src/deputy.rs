@@ -19,7 +19,7 @@ use crate::calls::data::{self, Buffer};
 use crate::calls::links;
 use crate::calls::{OPEN, directory, handler};
 use crate::uapi::{PR_SET_PDEATHSIG, SIGKILL};
-use crate::{array, guest, process, program, renewal, signals};
+use crate::{array, counts, guest, process, program, renewal, signals};
 use core::mem::ManuallyDrop;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -119,7 +119,7 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
     process::own_tables();
     renewal::forget();
     renewal::attach();
-    let verdict = answer_to(call);
+    let verdict = counts::apart(|| answer_to(call));
     if let Verdict::Done(descriptor @ 0..) = verdict
         && guest::opens(call.number)
         && let Ok(namespace) = array::namespace()

@@ -7,6 +7,7 @@
 
 use crate::call::{Call, DONE, PASS, RUN, Verdict};
 use crate::calls;
+use crate::counts;
 use crate::coverage;
 use crate::descriptors::{Moment, Presence};
 use crate::guest;
@@ -109,7 +110,32 @@ fn serve_row(call: &mut Call) -> Verdict {
         return guest::serve(call, row);
     }
     stack::list();
+    if counts::is_due() {
+        return serve_due(call, number, row);
+    }
+    serve_here(call, number, row)
+}
+
+/// Serves a call that is timed, or a thread's first.
+#[cold]
+#[inline(never)]
+fn serve_due(call: &mut Call, number: usize, row: &Row) -> Verdict {
     coverage::count(number);
+    if counts::is_ready() { serve_timed(call, number, row) } else { counts::apart(|| serve_timed(call, number, row)) }
+}
+
+#[inline(never)]
+fn serve_timed(call: &mut Call, number: usize, row: &Row) -> Verdict {
+    let timed = counts::begin(coverage::is_on());
+    let verdict = serve_here(call, number, row);
+    if let Some(moved) = counts::end(&timed, call, verdict) {
+        calls::moved::note(&timed, call, &moved);
+    }
+    verdict
+}
+
+#[inline(always)]
+fn serve_here(call: &mut Call, number: usize, row: &Row) -> Verdict {
     mappings::fault::forget();
     let moment = calls::OPEN.moment();
     let verdict = match decide(call, number, row) {

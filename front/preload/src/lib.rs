@@ -23,6 +23,7 @@ mod arena;
 mod array;
 mod call;
 mod calls;
+mod counts;
 mod coverage;
 mod deputy;
 mod descriptors;

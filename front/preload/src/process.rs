@@ -74,6 +74,7 @@ pub(crate) fn notice_fork() {
 #[cold]
 fn adopt(word: &AtomicU32) {
     crate::arena::forget();
+    crate::counts::forget();
     word.store(1, Ordering::Relaxed);
     if lending().load(Ordering::Relaxed) != 0 {
         return crate::renewal::begin();
@@ -272,6 +273,7 @@ pub(crate) fn own_copy() {
     SHARING.store(0, Ordering::Relaxed);
     lending().store(0, Ordering::Relaxed);
     word(crate::thread::word::APART).store(0, Ordering::Relaxed);
+    crate::counts::forget();
     locks().for_each(RawLock::reset);
 }
 

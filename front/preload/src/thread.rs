@@ -70,6 +70,10 @@ pub(crate) mod word {
     pub(crate) const EXECUTING: usize = 19;
     /// How often the exec of this thread was given up and begun anew, since a signal had arrived.
     pub(crate) const EXECUTING_COUNT: usize = 20;
+    /// How far the thread's counters lie from those that nobody reads ([`crate::counts`]).
+    pub(crate) const COUNTERS: usize = 58;
+    /// How many calls are left until one is timed.
+    pub(crate) const CALLS_LEFT: usize = 59;
     /// 1 if a handler of the program has begun since a call that waits set this to 0.
     pub(crate) const HANDLED: usize = 17;
 }

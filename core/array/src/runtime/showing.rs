@@ -56,10 +56,16 @@ pub struct MappingCounts {
 /// version's, or may not be read.
 #[must_use]
 pub fn count_mappings(uuid: format::Uuid) -> Option<MappingCounts> {
-    super::segment_paths(uuid).into_iter().find_map(|path| count_at(&path))
+    look_at(uuid, count_in)
 }
 
-fn count_at(path: &str) -> Option<MappingCounts> {
+/// Runs `look` on an array's segment without attaching to the array. None if the segment is not
+/// there, is of another length, or may not be read.
+pub(super) fn look_at<T>(uuid: format::Uuid, look: impl Fn(&Segment) -> Option<T>) -> Option<T> {
+    super::segment_paths(uuid).into_iter().find_map(|path| look_at_path(&path, &look))
+}
+
+fn look_at_path<T>(path: &str, look: impl Fn(&Segment) -> Option<T>) -> Option<T> {
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK, Mode::empty()).ok()?;
     let bytes = size_of::<Segment>();
     if fs::fstat(&file).ok()?.st_size as usize != bytes {
@@ -71,11 +77,11 @@ fn count_at(path: &str) -> Option<MappingCounts> {
     unsafe { persist::stand_in::begin(start as usize, bytes, 0, |_, _| ()) };
     // SAFETY: as long as the segment; all fields are atomics, any bytes are valid, and nothing is
     // stored.
-    let counts = unsafe { start.cast::<Segment>().as_ref() }.and_then(count_in);
+    let found = unsafe { start.cast::<Segment>().as_ref() }.and_then(look);
     persist::stand_in::end(start as usize);
     // SAFETY: the mapping made above; nothing of it is kept.
     let _ = unsafe { munmap(start, bytes) };
-    counts
+    found
 }
 
 fn count_in(segment: &Segment) -> Option<MappingCounts> {

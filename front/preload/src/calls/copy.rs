@@ -5,6 +5,7 @@ use super::node::Held;
 use super::{OPEN, events, limit};
 use crate::array;
 use crate::call::{Call, Verdict};
+use crate::counts;
 use crate::program;
 use crate::uapi::{KCMP_FILE, MAX_RW_COUNT, SEEK_CUR};
 use file::FileRef;
@@ -104,6 +105,7 @@ impl End {
         };
         if let Some((_, file)) = self.file() {
             events::accessed(self.fd, file, count)?;
+            counts::read(count);
         }
         self.offset = self.offset.map(|offset| offset + count as u64);
         Ok(count)
@@ -122,10 +124,13 @@ impl End {
             })?,
             (None, offset) => self.kernel(offset, [__NR_pwrite64, __NR_write], address as usize, bytes.len())?,
         };
-        if let Some((held, file)) = self.file().filter(|_| count > 0) {
-            events::modified(self.fd, file);
-            if held.is_synchronous() {
-                file.sync()?;
+        if let Some((held, file)) = self.file() {
+            counts::written(count);
+            if count > 0 {
+                events::modified(self.fd, file);
+                if held.is_synchronous() {
+                    file.sync()?;
+                }
             }
         }
         self.offset = self.offset.map(|offset| offset + count as u64);

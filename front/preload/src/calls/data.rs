@@ -8,6 +8,7 @@ use super::node::Held;
 use super::{OPEN, events, limit};
 use crate::array;
 use crate::call::{Call, Verdict};
+use crate::counts;
 use crate::program;
 use crate::uapi::{MAX_RW_COUNT, RWF_APPEND, RWF_DONTCACHE, RWF_DSYNC, RWF_NOAPPEND, RWF_NOSIGNAL, RWF_SYNC, UIO_MAXIOV};
 use file::FileRef;
@@ -79,6 +80,7 @@ pub(crate) fn read(call: &mut Call) -> Verdict {
             // Whoever watches the file (inotify) is told.
             let count = events::accessed(call.descriptor(0), file, count)?;
             *position += count as u64;
+            counts::read(count);
             Ok(count)
         })
     });
@@ -91,7 +93,9 @@ pub(crate) fn pread(call: &mut Call) -> Verdict {
         let offset = offset(call.args[3])?;
         readable(held)?;
         let count = read_one(file, offset, Buffer { address: call.args[1], bytes: call.args[2] })?;
-        events::accessed(call.descriptor(0), file, count)
+        let count = events::accessed(call.descriptor(0), file, count)?;
+        counts::read(count);
+        Ok(count)
     })
 }
 
@@ -130,6 +134,7 @@ pub(crate) fn preadv(call: &mut Call) -> Verdict {
         readable(held)?;
         let buffers = buffers(call)?;
         if buffers.iter().all(|buffer| buffer.bytes == 0) {
+            counts::read(0);
             return Ok(0);
         }
         verify_all(at, &buffers)?;
@@ -145,6 +150,7 @@ pub(crate) fn pwritev(call: &mut Call) -> Verdict {
         writable(held)?;
         let buffers = buffers(call)?;
         if buffers.iter().all(|buffer| buffer.bytes == 0) {
+            counts::written(0);
             return Ok(0);
         }
         verify_all(at, &buffers)?;
@@ -283,7 +289,9 @@ fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffe
                 break;
             }
         }
-        events::accessed(fd, file, total)
+        let total = events::accessed(fd, file, total)?;
+        counts::read(total);
+        Ok(total)
     };
     match at {
         At::Offset(offset) => fill(offset),
@@ -349,6 +357,7 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
     if held.is_synchronous() || flags & (RWF_DSYNC | RWF_SYNC) != 0 {
         file.sync()?;
     }
+    counts::written(written);
     Ok(written)
 }
 

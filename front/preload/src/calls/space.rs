@@ -16,6 +16,7 @@ use super::node::Held;
 use super::on_path::{self, At};
 use crate::array;
 use crate::call::{Call, Verdict};
+use crate::counts;
 use crate::uapi::{
     FIBMAP, FICLONE, FICLONERANGE, FIGETBSZ, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FIOQSIZE, FS_IOC_FSGETXATTR,
     FS_IOC_GETFLAGS, FS_IOC_GETFSSYSFSPATH, FS_IOC_GETFSUUID, FS_IOC_GETVERSION, FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_SETFLAGS,
@@ -170,11 +171,11 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
             // Returns when other processes have followed their mappings of the file too: `sync`
             // covers what they stored.
             let result = result.and(file.call_writers());
-            Verdict::from_result(result.and_then(|()| file.sync()).map(|()| 0))
+            counts::synced(Verdict::from_result(result.and_then(|()| file.sync()).map(|()| 0)))
         }
-        Node::Directory(_) => Verdict::from_result(
+        Node::Directory(_) => counts::synced(Verdict::from_result(
             array::namespace().and_then(|names| names.sync_directory(directory::present(fd, held.node()))).map(|()| 0),
-        ),
+        )),
         Node::Lost => Verdict::error(array::lost()),
         Node::Other | Node::Path(_) => Verdict::Pass,
     }
@@ -196,7 +197,7 @@ pub(crate) fn sync_file_system(call: &mut Call) -> Verdict {
         let synced = names.sync_file_systems();
         result.and(synced)
     };
-    Verdict::from_result(sync().map(|()| 0))
+    counts::synced(Verdict::from_result(sync().map(|()| 0)))
 }
 
 /// sync: what all processes have stored through mappings of the array is followed. Then the kernel
