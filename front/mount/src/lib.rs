@@ -16,6 +16,7 @@
 
 mod attributes;
 mod caller;
+mod counts;
 mod data;
 mod handles;
 mod handover;

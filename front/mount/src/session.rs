@@ -7,6 +7,7 @@
 
 use crate::{
     caller,
+    counts::Counting,
     handles::Handles,
     locks::Locks,
     nodes::Nodes,
@@ -98,6 +99,11 @@ impl Answer {
         Ok(Done::Answered)
     }
 
+    /// The first four bytes put, as a number.
+    pub(crate) fn first_word(&self) -> Option<u32> {
+        self.buffer[..self.bytes].first_chunk().copied().map(u32::from_le_bytes)
+    }
+
     /// The bytes put so far.
     pub(crate) const fn len(&self) -> usize {
         self.bytes
@@ -138,6 +144,10 @@ impl Session {
         });
     }
 
+    pub(crate) fn array(&self) -> &array::Array {
+        self.names.files().array()
+    }
+
     pub(crate) fn device(&self) -> sys::BorrowedFd<'_> {
         self.device.as_fd()
     }
@@ -152,7 +162,7 @@ impl Session {
             return;
         }
         let mut request = vec![0; DATA_BYTES_MAX + HEAD_BYTES_MAX];
-        let mut answer = Answer::new();
+        let (mut answer, mut counting) = (Answer::new(), Counting::default());
         loop {
             self.idle.fetch_add(1, Ordering::AcqRel);
             let received = read(&self.device, &mut request);
@@ -170,8 +180,13 @@ impl Session {
                 let _ = thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
             }
             let Ok((header, body)) = Header::read_from_prefix(&request[..bytes]) else { continue };
+            let begun = counting.begin(self);
             match self.answer(&header, body, &mut answer) {
-                Ok(Done::Answered) => self.reply(header.unique, Ok(&answer.buffer[..answer.bytes])),
+                Ok(Done::Answered) => {
+                    // Before the reply, with which the program's call returns.
+                    counting.end(self, &header, body, &answer, begun);
+                    self.reply(header.unique, Ok(&answer.buffer[..answer.bytes]));
+                }
                 Ok(Done::Silent) => {}
                 Err(error) => self.reply(header.unique, Err(error)),
             }
