@@ -58,6 +58,7 @@ pub(crate) enum Command {
     Policy(Policy),
     Events(Events),
     Monitor(Monitor),
+    Top(Top),
     Mount(Mount),
     Unmount(Unmount),
     Stop(Stop),
@@ -420,9 +421,9 @@ pub(crate) struct Events {
 ///
 /// With --prometheus a file is kept that says how the arrays are, for the textfile collector of
 /// Prometheus' node_exporter: states of arrays and members, files that are degraded or lost, the
-/// job that runs, the last scrub, and how many events of each kind the log has. It is written anew
-/// at each look and after each event, never seen half written, and removed when the command ends in
-/// order, since nobody watches then.
+/// job that runs, the last scrub, calls and bytes of programs ('cxlraid top'), and how many events
+/// of each kind the log has. It is written anew at each look and after each event, never seen half
+/// written, and removed when the command ends in order, since nobody watches then.
 ///
 /// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'),
 /// the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end or to
@@ -446,6 +447,40 @@ pub(crate) struct Monitor {
     /// Seconds between looks at the members
     #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) delay: u64,
+}
+
+/// Show what programs do on an array, as it happens: calls, bytes, latency
+///
+/// For the array, each member and each process the command shows how many calls a second read,
+/// write, make durable (sync) or do something else, how many MB (10^6 bytes) they move, and how long
+/// calls of the program take: the mean, and what all but one in a hundred stay below. Calls that
+/// fail are not counted, nor is what programs load and store through memory mappings, nor what other
+/// commands do. Calls through a mount are those of the mount's process. Times are those of about
+/// one call in 256. What a call moves on members, parity and copies included, is looked at for the
+/// same calls: so members' figures are estimates.
+///
+/// On a terminal the screen is drawn anew until q or Ctrl-C, else a table is printed after each
+/// interval. Totals, which --json prints too, count since the array came into use after a start of
+/// the machine or 'cxlraid stop'; they outlive the processes that counted, however these ended.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid top db
+  cxlraid top db --once --interval 10
+  cxlraid top db --json | while read -r line; do printf '%s' \"$line\" | python3 -m json.tool; done")]
+pub(crate) struct Top {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+    /// Print the figures of one interval, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print one JSON document (its keys only ever grow within a \"version\"); without --once one
+    /// on each line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The length of an interval: from 0.1 to 86400 seconds
+    #[arg(short, long, default_value_t = 1.0, value_name = "SECONDS", value_parser = parse_interval)]
+    pub(crate) interval: f64,
 }
 
 /// Mount an array, for programs that 'cxlraid run' cannot reach
@@ -592,6 +627,11 @@ fn parse_mount_options(text: &str) -> Result<Flags, String> {
 
 fn parse_level(text: &str) -> Result<Level, String> {
     Level::from_str(text).map_err(|error| error.to_string())
+}
+
+fn parse_interval(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| "not a number of seconds from 0.1 to 86400".to_owned())
 }
 
 /// "0660" to permission bits: whoever may use an array reads and writes.

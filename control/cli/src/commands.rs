@@ -17,6 +17,7 @@ use crate::{
     registry::Registry,
     run, runtime, scrub, spare,
     spec::Source,
+    top,
     tree::Host,
     view::{self, ArrayView},
 };
@@ -102,6 +103,7 @@ fn execute_command(command: Command) -> Result<Exit, Failure> {
             let delay = Duration::from_secs(arguments.delay);
             monitor::monitor(&arguments.arrays, program.as_deref(), prometheus, delay)
         }
+        Command::Top(arguments) => top::top(&source(arguments.name.as_ref())?, &arguments),
         Command::Mount(arguments) => mount_once(&arguments),
         Command::Unmount(arguments) => mount::unmount(&arguments),
         Command::Stop(arguments) => stop(arguments.name.as_ref()),

@@ -49,6 +49,7 @@ mod runtime;
 mod scrub;
 mod spare;
 mod spec;
+mod top;
 mod tree;
 mod view;
 

@@ -20,7 +20,10 @@ use crate::{
     spec::Source,
     view::{ArrayView, MemberState, MemberView},
 };
-use array::events::{Event, EventKind, append};
+use array::{
+    events::{Event, EventKind, append},
+    runtime::counters::{AllCounted, counted},
+};
 use format::Uuid;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,6 +67,8 @@ struct Watched {
     repair: Repair,
     /// What the last look has shown; None if it showed nothing.
     view: Option<ArrayView>,
+    /// What programs had counted then.
+    counted: Option<AllCounted>,
     /// How many events of each kind its log has.
     events: BTreeMap<String, u64>,
 }
@@ -186,7 +191,11 @@ fn described(registry: &Registry) -> Result<Vec<ArrayName>, Failure> {
 }
 
 fn samples(watched: &[Watched]) -> Vec<Sample<'_>> {
-    watched.iter().map(|one| Sample { name: &one.name, view: one.view.as_ref(), events: &one.events }).collect()
+    watched.iter().map(sample).collect()
+}
+
+fn sample(one: &Watched) -> Sample<'_> {
+    Sample { name: &one.name, view: one.view.as_ref(), counted: one.counted.as_ref(), events: &one.events }
 }
 
 impl Watched {
@@ -212,6 +221,7 @@ impl Watched {
             is_due: false,
             repair,
             view: None,
+            counted: None,
             events: counts,
         })
     }
@@ -280,6 +290,7 @@ impl Watched {
     /// Looks at the array, for what is told of it.
     fn look_again(&mut self) {
         self.view = inspect::view(&self.source).ok();
+        self.counted = counted(self.uuid);
     }
 }
 

@@ -8,6 +8,10 @@ use crate::{
     records,
     view::{ArrayState, ArrayView, MemberState},
 };
+use array::{
+    Way,
+    runtime::counters::{AllCounted, Kind},
+};
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
@@ -52,6 +56,8 @@ pub(crate) struct Sample<'a> {
     pub(crate) name: &'a str,
     /// None: the array could not be looked at.
     pub(crate) view: Option<&'a ArrayView>,
+    /// What its programs have counted; None where there is nothing to be read.
+    pub(crate) counted: Option<&'a AllCounted>,
     /// How many lines of each kind its log has.
     pub(crate) events: &'a BTreeMap<String, u64>,
 }
@@ -183,6 +189,7 @@ pub(crate) fn text(samples: &[Sample<'_>]) -> String {
         }
     }
     jobs(&mut all, &views().collect::<Vec<_>>());
+    calls(&mut all, samples);
     all.begin("last_scrub_timestamp_seconds", "gauge", "When the last scrub of the whole array ended, in seconds since 1970.");
     for (name, view) in views() {
         if let Some(scrub) = &view.last_scrub {
@@ -204,6 +211,42 @@ pub(crate) fn text(samples: &[Sample<'_>]) -> String {
         }
     }
     all.text
+}
+
+/// What programs did on the arrays, from the counters that 'cxlraid top' shows.
+fn calls(all: &mut Metrics, samples: &[Sample<'_>]) {
+    let counted = || samples.iter().filter_map(|sample| Some((sample, sample.counted?)));
+    all.begin("calls_total", "counter", "Calls of programs on the array that did not fail, by what they do.");
+    for (sample, counted) in counted() {
+        for (kind, name) in [(Kind::Read, "read"), (Kind::Write, "write"), (Kind::Sync, "sync"), (Kind::Other, "other")] {
+            all.line("calls_total", &[("array", sample.name), ("kind", name)], counted.all.calls(kind));
+        }
+    }
+    const WAYS: [(Way, &str); 2] = [(Way::Read, "read"), (Way::Write, "write")];
+    all.begin("bytes_total", "counter", "Bytes that such calls have read and written.");
+    for (sample, counted) in counted() {
+        for (way, name) in WAYS {
+            all.line("bytes_total", &[("array", sample.name), ("kind", name)], counted.all.bytes(way));
+        }
+    }
+    for (metric, help) in [
+        ("member_calls_total", "Calls that moved bytes on the member, estimated from some of them."),
+        ("member_bytes_total", "Bytes that such calls moved there, parity and copies included, estimated."),
+    ] {
+        all.begin(metric, "counter", help);
+        for (sample, counted) in counted() {
+            for member in sample.view.iter().flat_map(|view| &view.members) {
+                // As they were counted: what is scaled to all calls may fall.
+                let Some(moved) = counted.members.get(member.slot) else { continue };
+                let numbers = if metric == "member_calls_total" { moved.calls } else { moved.bytes };
+                for (way, name) in WAYS {
+                    let slot = member.slot.to_string();
+                    let labels = [("array", sample.name), ("slot", &slot), ("member", &member.path), ("kind", name)];
+                    all.line(metric, &labels, numbers[way as usize]);
+                }
+            }
+        }
+    }
 }
 
 /// Files with less redundancy than they should have, and files that cannot be read whole.
@@ -282,8 +325,8 @@ mod tests {
         view.members[1].path = "/mnt/a \"b\"\\\n".to_owned();
         let events = BTreeMap::from([("Fail".to_owned(), 2), ("Later".to_owned(), 1)]);
         let samples = [
-            Sample { name: "db", view: Some(&view), events: &events },
-            Sample { name: "gone", view: None, events: &BTreeMap::new() },
+            Sample { name: "db", view: Some(&view), counted: Some(&AllCounted::default()), events: &events },
+            Sample { name: "gone", view: None, counted: None, events: &BTreeMap::new() },
         ];
         let text = text(&samples);
         for line in [
@@ -296,6 +339,9 @@ mod tests {
             "cxlraid_events_total{array=\"db\",event=\"Later\"} 1",
             "cxlraid_events_total{array=\"gone\",event=\"Fail\"} 0",
             "cxlraid_jobs{array=\"db\",kind=\"scrub\"} 0",
+            "cxlraid_calls_total{array=\"db\",kind=\"sync\"} 0",
+            "cxlraid_bytes_total{array=\"db\",kind=\"write\"} 0",
+            "cxlraid_member_bytes_total{array=\"db\",slot=\"0\",member=\"/mnt/a\",kind=\"read\"} 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -84,7 +84,7 @@ pub(crate) enum MemberState {
 }
 
 impl MemberState {
-    const fn text(self) -> &'static str {
+    pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::New => "new",
             Self::InSync => "in sync",
@@ -125,7 +125,7 @@ pub(crate) enum ArrayState {
 }
 
 impl ArrayState {
-    const fn text(self) -> &'static str {
+    pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::New => "new",
             Self::InSync => "in sync",
