@@ -12,7 +12,7 @@ use crate::repair::{self, Repaired};
 use crate::report::Row;
 use crate::rounds::measure;
 use crate::subject::{Buffer, Reads};
-use crate::{append, degraded, engine, fresh, mapped, names, scaling, startup};
+use crate::{append, degraded, engine, fresh, mapped, names, scale, scaling, startup};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -80,7 +80,7 @@ pub(crate) fn worker(task: &Task) -> Result<Command, String> {
 }
 
 /// Runs a worker and reads what it says.
-fn result<T: DeserializeOwned>(mut worker: Command) -> Result<T, String> {
+pub(crate) fn result<T: DeserializeOwned>(mut worker: Command) -> Result<T, String> {
     let output = worker.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
         return Err(format!("a worker failed: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)));
@@ -316,6 +316,7 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
         Task::Names { plan, array, plain } => say(&names::rows(&plan, &array, &plain).map_err(said)?),
         Task::Scaling { plan, ground } => say(&scaling::rows(&plan, &ground).map_err(said)?),
         Task::Party { ground, index } => party::work(&ground, index).map_err(said),
+        Task::Scale { job, waits } => scale::work(job, waits),
         Task::NotOurs { plan, file } => {
             let file = File::open(file).map_err(said)?;
             say(&notours::measure_here(&plan, &file).map_err(said)?)

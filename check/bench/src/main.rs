@@ -3,7 +3,7 @@
 //! For each level a worker process runs with the library loaded, where limit loops, the kernel's
 //! calls and ours take turns on the same memory (`levels`, `limit`, `rounds`). Appends, names, two
 //! parties at once, calls that are not ours and start-up have workers of their own. Medians of many
-//! short rounds are held against the goals (`report`).
+//! short rounds are held against the goals (`report`). How costs grow is a part of its own (`scale`).
 
 mod append;
 mod beside;
@@ -24,6 +24,7 @@ mod plan;
 mod repair;
 mod report;
 mod rounds;
+mod scale;
 mod scaling;
 mod startup;
 mod strace;
@@ -35,6 +36,7 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 cxlraid-bench [--json] [--sanity] [--engine] [CASE...]
+cxlraid-bench scale [--help]
 
   --json     results as JSON instead of a table
   --sanity   sizes so small that times mean nothing; fails if something does not run or data is wrong
@@ -80,6 +82,16 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments.peek().is_some_and(|first| first == "worker") {
         return finish(library::work(&arguments.nth(1).unwrap_or_default()));
+    }
+    if arguments.peek().is_some_and(|first| first == scale::WORD) {
+        return match scale::run(arguments.skip(1)) {
+            Err(scale::Failure::Usage(message)) => {
+                eprintln!("{message}");
+                ExitCode::from(2)
+            }
+            Err(scale::Failure::Run(message)) => finish(Err(message)),
+            Ok(()) => ExitCode::SUCCESS,
+        };
     }
     match Options::parse(arguments) {
         Some(options) => finish(run(&options)),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 use sys::rustix::fs::{Mode, OFlags, open};
-use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use sys::rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use units::PAGE_BYTES;
 
 const PREFIX: &str = "cxlraid-bench-";
@@ -34,16 +34,29 @@ impl Scratch {
     /// A tmpfs with huge pages, which takes root.
     pub(crate) fn huge(name: &str, bytes: u64) -> io::Result<Self> {
         let mut scratch = Self::new(name)?;
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("huge=always,size={bytes}"), "cxlraid-bench"])
-            .arg(&scratch.path)
-            .stderr(Stdio::null())
-            .status()?;
-        if !mount.success() {
+        if !scratch.mount(&format!("huge=always,size={bytes}"))? {
             return Err(io::Error::other("mounting a tmpfs with huge pages failed (it takes root)"));
         }
-        scratch.mounted = true;
         Ok(scratch)
+    }
+
+    /// A directory for any number of files: on a tmpfs of its own, or on the machine's for who may
+    /// not mount.
+    pub(crate) fn wide(name: &str) -> io::Result<Self> {
+        let mut scratch = Self::new(name)?;
+        scratch.mount("nr_inodes=0,size=95%")?;
+        Ok(scratch)
+    }
+
+    /// Mounts a tmpfs on the directory. False if this user may not.
+    fn mount(&mut self, options: &str) -> io::Result<bool> {
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "cxlraid-bench"])
+            .arg(&self.path)
+            .stderr(Stdio::null())
+            .status()?;
+        self.mounted = mount.success();
+        Ok(self.mounted)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -128,7 +141,7 @@ fn sweep(base: &Path) {
 }
 
 /// Removes the runtime segments of the arrays whose members lie in `directory`.
-fn forget_segments(directory: &Path) {
+pub(crate) fn forget_segments(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
         if let Ok(bytes) = fs::read(path.join(".cxlraid/superblock"))
@@ -164,6 +177,15 @@ impl Mapped {
 
     /// Maps the first `bytes` of a file that has them; others may be using it.
     pub(crate) fn untouched(path: &Path, bytes: u64) -> io::Result<Self> {
+        Self::with(path, bytes, MapFlags::SHARED)
+    }
+
+    /// Maps the first `bytes` of a file that has them; the kernel puts every page in place.
+    pub(crate) fn populated(path: &Path, bytes: u64) -> io::Result<Self> {
+        Self::with(path, bytes, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    fn with(path: &Path, bytes: u64, how: MapFlags) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let file = open(path.as_os_str().as_bytes(), flags, Mode::empty()).map_err(os)?;
         if fs::metadata(path)?.len() < bytes {
@@ -171,8 +193,14 @@ impl Mapped {
         }
         let (bytes, protection) = (bytes as usize, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping, wherever the kernel likes.
-        let base = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }.map_err(os)?;
+        let base = unsafe { mmap(null_mut(), bytes, protection, how, &file, 0) }.map_err(os)?;
         Ok(Self { base: base.cast(), bytes })
+    }
+
+    /// Writes back what was stored to these bytes (msync).
+    pub(crate) fn sync(&self, offset: u64, bytes: usize) -> io::Result<()> {
+        // SAFETY: the kernel reads no memory of this process for it.
+        unsafe { msync(self.at(offset).cast(), bytes, MsyncFlags::SYNC) }.map_err(os)
     }
 
     /// The address of a byte.

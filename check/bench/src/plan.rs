@@ -3,6 +3,7 @@
 
 use crate::beside::Marks;
 use crate::party::Ground;
+use crate::scale::Job;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -126,6 +127,8 @@ pub(crate) enum Task {
     Units { plan: Plan, array: ArrayPlace },
     /// Measures calls that do not concern an array.
     NotOurs { plan: Plan, file: PathBuf },
+    /// Does a job of `scale`; begins when it is told to, if it waits.
+    Scale { job: Job, waits: bool },
     /// Measures the start of programs with and without the library. `cache` is where the library
     /// looks for its caches.
     Startup { plan: Plan, library: PathBuf, array: ArrayPlace, cache: PathBuf },

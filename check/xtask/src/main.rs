@@ -48,6 +48,7 @@ cargo x TASK [ARGUMENTS]
   vm [SCENES] [--images N] [--seed S]
                   NVDIMMs and CXL memory in a virtual machine: MAP_SYNC, power cuts under load, recovery
   bench [--json]  limits, kernel and cxlraid in one run
+  bench scale     how costs grow with files, processes, members, sizes; --help has the rest
   demo            a RAID 5 array loses a member under running programs
   man             man pages and completions into target/dist
   dist            what an installation consists of, into target/dist";

@@ -96,6 +96,8 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("servers and tools, one round", || run_apart(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
     steps.step("databases with a journal, one round", || run_apart(cargo_release(SERVERS_JOURNALED, &[])))?;
     steps.step("bench, sanity only", || run_apart(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
+    steps
+        .step("how costs grow, the smallest points", || run_apart(cargo_release("run -p cxlraid-bench -- scale --quick", &[])))?;
     steps.finish();
     Ok(())
 }
