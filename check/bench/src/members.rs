@@ -133,21 +133,36 @@ fn sweep(base: &Path) {
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             let _ = Command::new("umount").arg("-l").arg(path.join(EXT4)).stderr(Stdio::null()).status();
-            let _ = Command::new("umount").arg("-l").arg(&path).stderr(Stdio::null()).status();
+            // The members that tell which segments there are may lie on a file system of their own.
             forget_segments(&path);
+            let _ = Command::new("umount").arg("-l").arg(&path).stderr(Stdio::null()).status();
             let _ = fs::remove_dir_all(&path);
         }
     }
 }
 
-/// Removes the runtime segments of the arrays whose members lie in `directory`.
+/// Removes the runtime segments of the arrays whose members lie in `directory`, and the shared
+/// copies of their mapped files.
 pub(crate) fn forget_segments(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
         if let Ok(bytes) = fs::read(path.join(".cxlraid/superblock"))
             && let Ok((superblock, _)) = format::Superblock::choose(&bytes)
         {
-            let _ = fs::remove_file(array::runtime::segment_path(superblock.array_uuid));
+            let segment = array::runtime::segment_path(superblock.array_uuid);
+            let _ = fs::remove_file(&segment);
+            remove_copies(Path::new(&segment));
+        }
+    }
+}
+
+/// Removes the shared copies of mapped files that belong to a segment.
+fn remove_copies(segment: &Path) {
+    let prefix = format!("{}-map-", segment.file_name().unwrap_or_default().to_string_lossy());
+    let Some(Ok(entries)) = segment.parent().map(fs::read_dir) else { return };
+    for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+        if path.file_name().unwrap_or_default().to_string_lossy().starts_with(&prefix) {
+            let _ = fs::remove_file(path);
         }
     }
 }

@@ -124,11 +124,11 @@ fn process_bytes(bench: &Bench) -> Result<u64, String> {
     let crew = Crew::start(bench, &ground, On::Array, 1, |_| Job::Idle)?;
     let own = crew.pids().next().map_or(0, |pid| {
         let of = |file: &str, name: &str| kib(&format!("/proc/{pid}/{file}"), name).unwrap_or(0);
-        of("smaps_rollup", "Private_Dirty:") + of("status", "VmPTE:")
+        of("status", "RssAnon:") + of("status", "VmPTE:")
     });
     crew.end()?;
-    // The kernel keeps a stack, descriptors, pipes and more.
-    Ok(own + (64 << 10))
+    // The kernel keeps a stack, descriptors, pipes, areas of memory and more.
+    Ok(own + (256 << 10))
 }
 
 #[cfg(test)]
