@@ -49,7 +49,7 @@ fn attach(place: &ArrayPlace) -> io::Result<&'static Files> {
 
 /// Makes a file and opens it.
 fn create(files: &'static Files, place: &ArrayPlace, name: &str) -> io::Result<FileRef> {
-    let attribute: Attribute = files.create_inode().map_err(os)?;
+    let attribute: Attribute = files.create_inode(b"/data/file").map_err(os)?;
     let mut descriptors = Vec::new();
     for slot in 0..place.members.len() {
         let path = place.backing(slot, name);

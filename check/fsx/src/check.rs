@@ -76,7 +76,7 @@ impl Checker {
                 wrong.push(format!("{name} from {offset} on: {}", expected::difference(bytes, &got)));
             }
         }
-        if self.view.files().array().geometry().level() == Level::Raid1 && expected.size <= WHOLE_BYTES_MAX {
+        if file.geometry().level() == Level::Raid1 && expected.size <= WHOLE_BYTES_MAX {
             self.compare_plain(expected, wrong);
         }
         Ok(())

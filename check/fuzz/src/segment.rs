@@ -168,7 +168,7 @@ impl World {
     }
 
     fn make(&self, name: &str) -> Attribute {
-        let attribute = self.attached[0].create_inode().expect("an inode");
+        let attribute = self.attached[0].create_inode(b"/data/file").expect("an inode");
         for member in &self.members {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
             let fd = open(member.join("data").join(name).as_os_str().as_bytes(), flags, Mode::from_raw_mode(0o600))
@@ -251,7 +251,7 @@ impl World {
                 9 => drop((file.seek_extent(offset, who & 64 != 0), file.blocks(), file.settled_size())),
                 10 => drop(self.file(files, index)),
                 11 => {
-                    if let Ok(attribute) = files.create_inode() {
+                    if let Ok(attribute) = files.create_inode(b"/data/file") {
                         files.discard_inode(attribute);
                     }
                 }

@@ -625,7 +625,7 @@ fn parse_mount_options(text: &str) -> Result<Flags, String> {
     Flags::parse(text, false)
 }
 
-fn parse_level(text: &str) -> Result<Level, String> {
+pub(crate) fn parse_level(text: &str) -> Result<Level, String> {
     Level::from_str(text).map_err(|error| error.to_string())
 }
 

@@ -152,7 +152,7 @@ fn unfinished(
     let bytes = bytes_text(left.iter().map(|file| file.bytes).sum());
     let what = format!("{} of {count} files still wait to be rebuilt ({bytes})", left.len());
     let array = core.array();
-    let columns = array.geometry().data_columns() as u64;
+    let columns = array.default_geometry().data_columns() as u64;
     let needed: u64 = left.iter().map(|file| file.bytes.div_ceil(columns)).sum();
     let free = |slot: Slot| {
         let directory = Path::new(OsStr::from_bytes(&array.members()[slot].path));
@@ -290,7 +290,7 @@ fn inode_of(backing: &Path) -> Option<u64> {
 /// How many bytes of data a file of this size has, by what a backing file of it takes: holes are
 /// none of them.
 pub(crate) fn data_bytes(core: &Files, backing: &Path, size: u64) -> u64 {
-    let geometry = core.array().geometry();
+    let geometry = core.array().default_geometry();
     match fs::symlink_metadata(backing) {
         // Of a file of one stripe the backing file may hold nothing that others hold.
         Ok(metadata) if size > geometry.stripe_bytes() => {

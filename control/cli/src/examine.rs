@@ -78,6 +78,9 @@ fn text(
             |journal| format!("Journal: {}, {}", journal.place, journal.state_text()),
         ),
     ];
+    if superblock.has_shapes() {
+        array.push("File Levels: files may have their own, by rules ('cxlraid policy')".to_owned());
+    }
     if superblock.level.keeps_copies() {
         array.push(format!("Read Policy: {}", superblock.read_policy().name()));
     }

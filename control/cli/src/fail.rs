@@ -30,13 +30,13 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
     }
     let cannot = |error: OsError| inspect::refused(thing, &io::Error::from(error).to_string());
     let out = array.runtime().out().with(slot);
-    let survives = array.geometry().survives(out);
+    let survives = array.bears(out);
     let lost = lost_with(&files, out, survives).map_err(cannot)?;
     if !force && (!survives || !lost.is_empty()) {
         return Err(Failure::new(
             shown,
             would_be_lost(&files, &lost),
-            "rebuild the others first; --force takes it out all the same",
+            "rebuild the others first, or remove these files; --force takes it out all the same",
         ));
     }
     let waiting = agree(&files).map_err(cannot)?;
@@ -48,7 +48,11 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
         return Err(Failure::new(shown, what, todo));
     }
     // Another command may have taken another member out since.
-    let taken = files.names().take_out(slot, |out| force || array.geometry().survives(out)).map_err(|error| match error {
+    let is_borne = |out| {
+        let loses_none = || files.core().lost_without(out).is_ok_and(|lost| lost.is_empty());
+        array.bears(out) && (!array.may_have_shapes() || loses_none())
+    };
+    let taken = files.names().take_out(slot, |out| force || is_borne(out)).map_err(|error| match error {
         OsError::BUSY => Failure::new(
             shown.clone(),
             "stays: another member went out meanwhile, and the others cannot do without both",
@@ -112,15 +116,22 @@ fn agree(files: &ArrayFiles) -> Result<Vec<u64>, OsError> {
     files.core().waiting_for_resync()
 }
 
-/// The files that could not be read any more with `out` out of use: those of the array, unless it
-/// `survives`, else those that wait to be rebuilt on what is left.
+/// The files that could not be read any more with `out` out of use: all of the array's, unless it
+/// `survives`, else those whose own level does not bear that, with what of them waits to be rebuilt
+/// on what is left.
 fn lost_with(files: &ArrayFiles, out: MemberSet, survives: bool) -> Result<Vec<Attribute>, OsError> {
     if !survives {
         return files.core().with_bytes();
     }
-    let geometry = files.core().array().geometry();
-    let waiting = files.core().unbuilt()?.into_iter();
-    Ok(waiting.filter(|file| file.bytes > 0 && !geometry.survives(out.union(file.lost))).map(|file| file.attribute).collect())
+    files.core().lost_without(out)
+}
+
+/// The files that need what a member held which is out, and is not to be made anew for that; None if
+/// there are none, or that cannot be told.
+pub(crate) fn need_member(source: &Source, slot: Slot) -> Option<String> {
+    let files = ArrayFiles::open(Array::attach(&inspect::config(source).ok()?).ok()?).ok()?;
+    let lost = files.core().lost_without(files.core().array().runtime().out().with(slot)).ok()?;
+    (!lost.is_empty()).then(|| would_be_lost(&files, &lost))
 }
 
 fn would_be_lost(files: &ArrayFiles, lost: &[Attribute]) -> String {

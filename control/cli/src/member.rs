@@ -23,11 +23,17 @@ pub(crate) fn member(source: &Source, command: &Command) -> Result<String, Failu
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let slot = slot_of(&array, &command.member)?;
     if let Some(switch) = command.write_mostly {
-        require_copies(thing, array.geometry().level(), "members that are written mostly")?;
+        require_copies_in(thing, &array, "members that are written mostly")?;
         set(&array, thing, slot, switch == Switch::On)?;
     }
     if let Some(switch) = command.fast {
-        backed::require_level(thing, array.geometry().level())?;
+        backed::require_level(thing, array.default_geometry().level())?;
+        if switch == Switch::On && array.may_have_shapes() {
+            let todo = "files may have levels that do not bear that a restart empties a member";
+            return Err(
+                Failure::new(thing, "has rules, or had them, so no member of it can be fast yet", todo).with_exit(Exit::Usage)
+            );
+        }
         backed::set_fast(&array, thing, slot, switch == Switch::On)?;
     }
     let shown = array.members()[slot].shown();
@@ -58,6 +64,11 @@ pub(crate) fn set_all(array: &Array, thing: &str, slots: &[Slot]) -> Result<(), 
 
 fn set(array: &Array, thing: &str, slot: Slot, is_so: bool) -> Result<(), Failure> {
     array.set_write_mostly(slot, is_so).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
+}
+
+/// Refuses what only levels that keep copies have, unless files may have levels of their own.
+pub(crate) fn require_copies_in(thing: &str, array: &Array, have: &str) -> Result<(), Failure> {
+    if array.may_have_shapes() { Ok(()) } else { require_copies(thing, array.default_geometry().level(), have) }
 }
 
 /// Refuses what only levels that keep copies have.

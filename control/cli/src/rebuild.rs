@@ -129,6 +129,12 @@ fn fill(
                     break;
                 }
                 Err(FillError::InUse) => return Err(in_use(source, thing)),
+                Err(error @ FillError::Unbuilt) => {
+                    return Err(match crate::fail::need_member(source, slot) {
+                        Some(what) => Failure::new(thing, what, NEEDED),
+                        None => not_filled(thing, error),
+                    });
+                }
                 Err(error) => return Err(not_filled(thing, error)),
             }
         }
@@ -436,6 +442,10 @@ pub(crate) fn is_at(member: &Member, path: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.components().collect::<PathBuf>() == Path::new(OsStr::from_bytes(&member.path))
 }
+
+/// What to do where files need what a member held.
+const NEEDED: &str = "bring the member back with 'cxlraid re-add', if it can be, or remove these files; \
+'cxlraid rebuild' makes it anew where no file needs what it held";
 
 pub(crate) fn not_filled(thing: &str, error: FillError) -> Failure {
     let waits = "give the command again then; --wait SECONDS waits for it";

@@ -41,7 +41,11 @@ use units::MemberSet;
 /// An array this process is attached to.
 pub struct Array {
     pub(crate) config: Config,
+    /// Of files for which no rule says otherwise. What the array as a whole bears goes by it, too.
     pub(crate) geometry: Geometry,
+    /// Whether the superblocks said, when this process attached, that files may have shapes of
+    /// their own.
+    pub(crate) has_shapes: bool,
     pub(crate) uuid: Uuid,
     pub(crate) access: format::Access,
     pub(crate) name: format::ArrayName,
@@ -327,6 +331,7 @@ impl Array {
         Ok(Some(Self {
             config: config.clone(),
             geometry,
+            has_shapes: superblock.has_shapes(),
             uuid: superblock.array_uuid,
             access: superblock.access,
             name: superblock.array_name,

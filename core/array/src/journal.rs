@@ -399,7 +399,8 @@ impl Array {
         self.before_change().map_err(|error| AttachError::os(&self.config.mounts[0], "write the superblock of", error))?;
         let metas: Vec<_> =
             self.members.iter().map(|member| member.meta().filter(|_| self.in_use().contains(member.slot))).collect();
-        let level = self.geometry.level();
+        // Where files have levels of their own, some may have more parity than the array's level.
+        let level = if self.may_have_shapes() { layout::Level::Raid6 } else { self.geometry.level() };
         let new = match place {
             None => None,
             Some((place, said_by)) => {

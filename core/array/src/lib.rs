@@ -38,6 +38,7 @@ mod redo;
 mod regular;
 mod replace;
 mod resync;
+mod rules;
 pub mod runtime;
 mod scrub;
 pub mod shares;

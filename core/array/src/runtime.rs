@@ -116,6 +116,8 @@ struct Segment {
     joins: joining::Joins,
     /// Which copies are read.
     shares: Shares,
+    /// Raised with every change of the array's rules while the segment is there; 0: none yet.
+    rules_epoch: AtomicU64,
     /// Held by changes of names.
     namespace: OwnedLock,
     /// Held while a file's entry is found, made or given back.

@@ -35,10 +35,19 @@ impl Array {
         &self.config
     }
 
-    /// The shape of new files.
+    /// The level, chunk and number of members of files for which no rule says otherwise. A file's
+    /// own are `file::Inode::geometry` and `format::InodeRecord::geometry`, which may be others:
+    /// nothing that concerns a file's bytes goes by this one.
     #[must_use]
-    pub const fn geometry(&self) -> &Geometry {
+    pub const fn default_geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Whether the array as a whole goes on without these members, by its own level. A file may bear
+    /// less ([`crate::rules`]): its own geometry says so.
+    #[must_use]
+    pub fn bears(&self, out: MemberSet) -> bool {
+        self.geometry.survives(out)
     }
 
     /// Its uuid.

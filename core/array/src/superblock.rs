@@ -86,7 +86,7 @@ fn prepare_members(
 }
 
 /// The files of `.cxlraid` beside the superblock.
-const TABLES: [&core::ffi::CStr; 8] = [
+const TABLES: [&core::ffi::CStr; 10] = [
     format::INODES_FILE,
     format::BACKINGS_FILE,
     format::LANES_FILE,
@@ -95,6 +95,8 @@ const TABLES: [&core::ffi::CStr; 8] = [
     format::LEFT_FILE,
     format::KEPT_FILE,
     format::JOURNAL_FILE,
+    format::RULES_FILE,
+    format::RULES_NEW_FILE,
 ];
 
 /// Takes away what a creation that has failed made on one member, whose directory was empty before.

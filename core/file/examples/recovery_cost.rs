@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let attach = || Files::new(Array::attach(&config).expect("an array")).expect("its tables");
     let files = attach();
     for _ in 0..file_count {
-        files.create_inode().map_err(|error| format!("{error:?}"))?;
+        files.create_inode(b"/data/file").map_err(|error| format!("{error:?}"))?;
     }
     let segment = array::runtime::segment_path(files.array().uuid());
     let mut files = files;

@@ -12,6 +12,7 @@ use crate::inode::{Inode, key};
 use crate::journal::{self, FileJournal};
 use crate::locks::KeptOverExec;
 use crate::nameless::Name;
+use crate::rules::Policy;
 use crate::table::{InodeTable, open_tables};
 use crate::unfinished::TAIL_LONG;
 use alloc::boxed::Box;
@@ -41,7 +42,7 @@ pub struct Files {
     finder: Finder,
     domains: Vec<PersistenceDomain>,
     kernels: &'static persist::Kernels,
-    shape: Shape,
+    policy: Policy,
     keep: Keep,
     /// Whether nothing is kept any more: see [`Files::end_keeping_ready`].
     keeps_nothing: AtomicBool,
@@ -164,29 +165,6 @@ impl Drop for Shown {
     }
 }
 
-/// What the array knows of a file better than a backing file does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Told {
-    /// Bytes.
-    pub size: u64,
-    /// The time of the last write if the members do not know it yet, ns since 1970.
-    pub modified_ns: Option<u64>,
-    /// Device and inode number by which programs know the file while anybody has it open
-    /// ([`array::runtime::Anchors::identity`]). None: those of the backing file.
-    pub identity: Option<[u64; 2]>,
-}
-
-impl Told {
-    fn of(shared: &array::SharedFile) -> Self {
-        let modified_ns = crate::inode::tell_pending(shared);
-        Self { size: shared.size(), modified_ns, identity: shared.anchors.identity() }
-    }
-
-    const fn closed(size: u64) -> Self {
-        Self { size, modified_ns: None, identity: None }
-    }
-}
-
 /// What a process opens of an array's tables.
 struct Parts {
     table: InodeTable,
@@ -195,7 +173,7 @@ struct Parts {
     journal: Option<FileJournal>,
     domains: Vec<PersistenceDomain>,
     kernels: &'static persist::Kernels,
-    shape: Shape,
+    own_shape: Shape,
 }
 
 impl Parts {
@@ -215,10 +193,10 @@ impl Parts {
         let lanes = Lanes::new(open_tables(array, format::TableKind::Lanes, format::LANES_FILE)?, kernels);
         let volatile_order = [&domains[..], &[journal_domain]].concat().contains(&PersistenceDomain::PageCache);
         let journal = FileJournal::new(array, journal, kernels, volatile_order)?;
-        let geometry = *array.geometry();
+        let geometry = *array.default_geometry();
         let members = MemberSet::first(geometry.member_count());
-        let shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
-        Ok(Self { table, backings, lanes, journal, domains, kernels, shape })
+        let own_shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
+        Ok(Self { table, backings, lanes, journal, domains, kernels, own_shape })
     }
 }
 
@@ -248,7 +226,7 @@ impl Files {
                 return Err(error);
             }
         };
-        let Parts { table, backings, lanes, journal, domains, kernels, shape } = parts;
+        let Parts { table, backings, lanes, journal, domains, kernels, own_shape } = parts;
         let held = LocalLock::new(Held { open: BTreeMap::new(), idle: Idle::new() });
         let files = Box::leak(Box::new(Self {
             array,
@@ -259,7 +237,7 @@ impl Files {
             finder: Finder::new(),
             domains,
             kernels,
-            shape,
+            policy: Policy::new(own_shape),
             keep,
             keeps_nothing: AtomicBool::new(false),
             freed: Freed::new(),
@@ -302,6 +280,10 @@ impl Files {
     #[must_use]
     pub fn domains(&self) -> &[PersistenceDomain] {
         &self.domains
+    }
+
+    pub(crate) const fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     pub(crate) const fn keeping(&self) -> Keep {
@@ -353,18 +335,19 @@ impl Files {
         &self.lanes
     }
 
-    /// Gives out an inode for a new file. Its attribute goes onto every backing file.
-    pub fn create_inode(&self) -> Result<Attribute, OsError> {
-        let attribute = self.create_nameless_inode()?;
+    /// Gives out an inode for a new file at a logical path, which decides its shape. Its attribute
+    /// goes onto every backing file.
+    pub fn create_inode(&self, path: &[u8]) -> Result<Attribute, OsError> {
+        let attribute = self.create_nameless_inode(path)?;
         self.has_name(attribute);
         Ok(attribute)
     }
 
     /// Gives out an inode for a new file that has no name yet: a crash frees it, until
-    /// [`Files::has_name`].
-    pub fn create_nameless_inode(&self) -> Result<Attribute, OsError> {
+    /// [`Files::has_name`]. `path` is the logical path at which it is made.
+    pub fn create_nameless_inode(&self, path: &[u8]) -> Result<Attribute, OsError> {
         self.array.before_change()?;
-        let (inode, generation) = self.table.create(&self.array, self.shape)?;
+        let (inode, generation) = self.table.create(&self.array, self.shape_at(path))?;
         Ok(Attribute { inode, generation })
     }
 
@@ -528,7 +511,7 @@ impl Files {
         opened_in: Option<[u64; 2]>,
     ) -> Result<Option<Arc<Inode>>, OsError> {
         let record = self.record(attribute)?;
-        if record.shape.members() != self.shape.members() || record.shape.start_slot() != 0 {
+        if record.shape.members() != self.policy.own().members() || record.shape.start_slot() != 0 {
             return Err(OsError::OPNOTSUPP);
         }
         let runtime = self.array.runtime();
@@ -708,30 +691,6 @@ impl Files {
             .filter(|shared| shared.users.load(Ordering::Acquire) != 0)
     }
 
-    /// What the array tells of a file, without opening it.
-    pub fn told(&self, attribute: Attribute) -> Result<Told, OsError> {
-        if self.array.runtime().is_lost() {
-            return Err(OsError::IO);
-        }
-        match self.shared_if_open(attribute) {
-            Some(shared) => Ok(Told::of(shared)),
-            None => match self.record(attribute) {
-                Ok(record) => Ok(Told::closed(self.size_to_be(attribute, record.size))),
-                Err(error) => self.bytes_of_freed(attribute).map(Told::closed).ok_or(error),
-            },
-        }
-    }
-
-    /// What a program is told of a file that has a name; None of any other file.
-    #[must_use]
-    pub fn told_of_named(&self, attribute: Attribute) -> Option<Told> {
-        if let Some(shared) = self.shared_if_open(attribute) {
-            return (shared.unlinked.load(Ordering::Acquire) == 0).then(|| Told::of(shared));
-        }
-        let record = self.record(attribute).ok().filter(|record| record.state == InodeState::Used)?;
-        Some(Told::closed(self.size_to_be(attribute, record.size)))
-    }
-
     /// How much of a file the members have, without what waits for it in the journal.
     pub fn size_on_members(&self, attribute: Attribute) -> Result<u64, OsError> {
         match self.shared_if_open(attribute) {
@@ -778,9 +737,10 @@ impl Files {
         backings.chain(tables).try_for_each(Backing::keep_without_place).is_ok()
     }
 
-    /// Forks once, with the lock of open files held.
+    /// Forks once, with the locks of rules and of open files held.
     fn around_one_fork(&self, fork: impl FnOnce() -> isize) -> isize {
         let runtime = self.array.runtime();
+        let _rules = self.policy.hold();
         let Held { open, idle } = &mut *self.held.lock();
         for opened in open.values() {
             runtime.promise_file(opened.inode.entry);

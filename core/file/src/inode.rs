@@ -1,16 +1,19 @@
 //! One file of the array as this process has it open.
 
 use crate::copy_view::CopyView;
-use crate::files::{Files, Told};
+use crate::files::Files;
+use crate::told::Told;
 use alloc::vec::Vec;
 use array::Striper;
 use array::{FileEntry, SharedFile};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use dax::{Backing, Held};
+use dax::{Backing, Held, PersistenceDomain};
 use format::{Attribute, InodeRecord};
 use layout::Geometry;
-use sys::rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fstat, futimens};
+use medium::Medium;
+use sys::rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fstat, fsync, futimens};
+use sys::rustix::io::retry_on_intr;
 use sys::{BorrowedFd, OsError};
 use units::{MemberSet, Slot};
 
@@ -325,7 +328,12 @@ impl Inode {
     /// What the array tells of the file.
     #[must_use]
     pub fn told(&self) -> Told {
-        Told { size: self.settled_size(), modified_ns: self.pending_modified_ns(), identity: self.shared().anchors.identity() }
+        Told {
+            size: self.settled_size(),
+            modified_ns: self.pending_modified_ns(),
+            identity: self.shared().anchors.identity(),
+            data_columns: self.geometry.data_columns() as u64,
+        }
     }
 
     /// Forgets a pending time: the program has set another one.
@@ -340,8 +348,11 @@ impl Inode {
     pub fn sync(&self) -> Result<(), OsError> {
         self.flush_times();
         self.settle_dead();
+        let size = self.geometry.member_bytes(self.size());
         for (slot, backing) in self.in_use() {
-            self.files.array().after_call(slot, backing.persist_whole())?;
+            let kept = backing.domain() != PersistenceDomain::Volatile;
+            let commit = || if kept { backing.fd().and_then(|fd| retry_on_intr(|| fsync(&fd))) } else { Ok(()) };
+            self.files.array().after_call(slot, backing.persist(0, size).and_then(|()| commit()))?;
         }
         self.files.array().before_change()?;
         self.files.table().persist(self.files.array(), self.number)?;

@@ -36,7 +36,8 @@ pub enum Refusal {
     Nameless,
     /// A process holds a lock of the array for long, or has taken the member out.
     Busy,
-    /// A file that another member still lacks would be lost.
+    /// A file would be lost that another member still lacks, or that does not bear the loss of what
+    /// this one held.
     Unbuilt,
     /// A system call or the memory of a member failed.
     Os(OsError),
@@ -78,7 +79,7 @@ impl Files {
                 // It was linked after the others were given to the member.
                 return Err(Refusal::Busy);
             }
-            self.require_loss_borne(slot)
+            self.require_loss_borne(slot, kept.is_some())
                 .map_err(|error| if error == OsError::BUSY { Refusal::Unbuilt } else { error.into() })?;
             self.make_room_on(slot)?;
             runtime.with_inodes(|_| runtime.begin_joining(slot));
@@ -111,6 +112,13 @@ impl Files {
         if !unreached.is_empty() {
             return Err(Refusal::Unreached(unreached));
         }
+        // What the member holds of a file that does not bear its loss is all that there is: such a
+        // file is not to go on without the member, or to be noted as lost on it.
+        for (key, _) in runtime.open_files() {
+            if let Some(record) = table.load(array, number_of(key))? {
+                self.require_loss_borne_of(&record, slot).map_err(|_| Refusal::Unbuilt)?;
+            }
+        }
         // Before the notes: who makes an open file agree from now on leaves the note of this
         // member.
         let mut open = Vec::new();
@@ -128,6 +136,12 @@ impl Files {
         }
         let marks = kept.map(|_| array.changed_without(slot)).transpose()?;
         let kept = kept.zip(marks.as_ref());
+        self.each_record(
+            |number, record| {
+                if lacks(kept, number, &record) { self.require_loss_borne_of(&record, slot) } else { Ok(()) }
+            },
+        )
+        .map_err(|error| if error == OsError::BUSY { Refusal::Unbuilt } else { error.into() })?;
         self.each_record(|number, record| {
             if lacks(kept, number, &record) {
                 table.add_resync(array, number, Resync { lost: one, ..NO_BYTES });
@@ -176,6 +190,7 @@ impl Files {
         let late = array.changed_without(slot)?;
         self.each_record(|number, record| {
             if !lacks(Some((files, marks)), number, &record) && lacks(Some((files, &late)), number, &record) {
+                self.require_loss_borne_of(&record, slot)?;
                 self.table().add_resync(array, number, Resync { lost: MemberSet::EMPTY.with(slot), ..NO_BYTES });
             }
             Ok(())

@@ -81,8 +81,13 @@ impl Files {
         self.shared_if_open(attribute).is_some_and(|shared| {
             let is_left_out = shared.cut.load(Ordering::Acquire) != 0;
             shared.without.load(Ordering::Acquire) != 0
-                || is_left_out && self.array().geometry().copy_count() > 1 && mapped(key(attribute.inode, attribute.generation))
+                || is_left_out && self.keeps_copies(attribute) && mapped(key(attribute.inode, attribute.generation))
         })
+    }
+
+    /// Whether there are several copies of a file's bytes.
+    fn keeps_copies(&self, attribute: Attribute) -> bool {
+        self.record(attribute).is_ok_and(|record| record.geometry().copy_count() > 1)
     }
 
     /// Whether a file has no name and gets none any more: it is gone with the last process that has
@@ -112,22 +117,51 @@ impl Files {
     }
 
     /// Asks whether every file bears that a member, if it is out, loses its bytes for good. Nothing
-    /// is changed.
+    /// is changed. With `keeps` the member keeps the bytes of all files that did not change while it
+    /// was out, so a file that does not bear its loss, and of which nothing waits, may count on it:
+    /// whoever notes what is lost asks once more ([`Files::require_loss_borne_of`]).
     ///
     /// # Errors
     /// `BUSY` if some file still waits to be rebuilt on another member and does not bear this loss
     /// as well: its bytes could never be computed, and what the member holds may be all that is
     /// left of them. Otherwise as for [`Self::unbuilt`].
-    pub fn require_loss_borne(&self, slot: Slot) -> Result<(), OsError> {
-        let (array, lost) = (self.array(), MemberSet::EMPTY.with(slot));
+    pub fn require_loss_borne(&self, slot: Slot, keeps: bool) -> Result<(), OsError> {
+        let array = self.array();
         if array.in_use().contains(slot) {
             return Ok(());
         }
-        self.each_record(|_, record| {
-            let noted = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
-            let out = array.runtime().out().union(noted).union(lost);
-            if record.size == 0 || record.geometry().survives(out) { Ok(()) } else { Err(OsError::BUSY) }
-        })
+        self.each_record(
+            |_, record| {
+                if keeps && record.resync.is_none() { Ok(()) } else { self.require_loss_borne_of(&record, slot) }
+            },
+        )
+    }
+
+    /// Asks whether a file bears that a member loses its bytes for good, besides the members that
+    /// are out or have lost them.
+    ///
+    /// # Errors
+    /// `BUSY` if it does not.
+    pub(crate) fn require_loss_borne_of(&self, record: &InodeRecord, slot: Slot) -> Result<(), OsError> {
+        let noted = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
+        let out = self.array().runtime().out().union(noted).with(slot);
+        if record.size == 0 || record.geometry().survives(out) { Ok(()) } else { Err(OsError::BUSY) }
+    }
+
+    /// The files with bytes of which not all could be read without these members.
+    ///
+    /// # Errors
+    /// As for [`Self::unbuilt`].
+    pub fn lost_without(&self, out: MemberSet) -> Result<Vec<Attribute>, OsError> {
+        let mut found = Vec::new();
+        self.each_record(|number, record| {
+            let lost = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
+            if record.size > 0 && !record.geometry().survives(out.union(lost)) {
+                found.push(Attribute { inode: number, generation: record.generation });
+            }
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// The bytes that a file's backing file needs, which has `present` bytes on a member that comes
@@ -162,7 +196,11 @@ impl Files {
     pub fn note_lost_everywhere(&self, slot: Slot, kept: Option<(&KeptFiles, &Marks)>) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
         let lost = MemberSet::EMPTY.with(slot);
-        self.require_loss_borne(slot)?;
+        self.each_record(
+            |number, record| {
+                if lacks(kept, number, &record) { self.require_loss_borne_of(&record, slot) } else { Ok(()) }
+            },
+        )?;
         array.before_change()?;
         self.each_record(|number, record| {
             if lacks(kept, number, &record) {

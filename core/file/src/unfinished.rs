@@ -238,6 +238,7 @@ impl Inode {
                 self.files.array().before_change()?;
                 self.finish_tail()?;
             }
+            self.require_borne()?;
             let result = change(self.size())?;
             // A member that went out during the change lacks a part of it, perhaps the size. That
             // is put on record before the change counts as made.

@@ -41,6 +41,7 @@ impl Inode {
         let end = end_of(offset, bytes)?;
         let bytes = (end - offset) as usize;
         self.drop_privileges()?;
+        self.require_borne()?;
         let shared = self.shared();
         while end <= shared.size() {
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
@@ -83,6 +84,17 @@ impl Inode {
             // SAFETY: as the caller promises.
             unsafe { self.write_growing(None, src, bytes) }
         })
+    }
+
+    /// Asks whether the file's level bears the loss of the members that are out. Nothing of a file
+    /// that does not is changed: what it holds is whole again when the members are back.
+    ///
+    /// # Errors
+    /// `IO` if it does not.
+    #[inline]
+    pub(crate) fn require_borne(&self) -> Result<(), OsError> {
+        let out = self.out();
+        if out.is_empty() || self.geometry.survives(out) { Ok(()) } else { Err(OsError::IO) }
     }
 
     /// A write that may end past the size. Returns the offset after its last byte, and its bytes.

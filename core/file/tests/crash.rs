@@ -255,7 +255,7 @@ fn a_backing_file_that_lost_its_end_holds_zeros_there_and_agrees() {
 fn records_are_made_the_same_and_orphans_are_freed() {
     for (level, member_count, chunk) in SHAPES {
         let array = TestArray::new(level, member_count, chunk);
-        let attributes: Vec<_> = (0..2000).map(|_| array.files.create_inode().unwrap()).collect();
+        let attributes: Vec<_> = (0..2000).map(|_| array.files.create_inode(b"/data/file").unwrap()).collect();
         let spoil = |slot: usize, at: u64, bytes: &[u8]| {
             let path = array.member_path(slot).join(INODES);
             std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
@@ -375,7 +375,7 @@ fn with_a_member_lost_in_the_crash_there_are_zeros_behind_the_end() {
             let files = scene.array.again();
             if changing {
                 // On record before the file is opened.
-                let _ = files.create_inode().unwrap();
+                let _ = files.create_inode(b"/data/file").unwrap();
             }
             let file = scene.open(files);
             assert_eq!(read(&file, 0, 2 * stripe), scene.old[..2 * stripe], "RAID {level}, member {gone}");

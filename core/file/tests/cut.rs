@@ -210,7 +210,7 @@ fn a_table_that_was_cut_gives_no_number_twice() {
             // Another process, which knows nothing of the table yet, and this one.
             for files in [array.again(), array.files] {
                 for _ in 0..3 {
-                    let made = files.create_inode().unwrap();
+                    let made = files.create_inode(b"/data/file").unwrap();
                     assert_ne!(made.inode, attribute.inode, "{level:?}, member {slot}'s table cut to {bytes}");
                 }
             }

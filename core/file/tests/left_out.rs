@@ -243,7 +243,7 @@ fn what_only_stale_members_could_give_of_a_file_that_a_crash_cut_is_zeros() {
             array.lose_member(gone);
             array.lose_segment();
             let files = array.again();
-            let _ = files.create_inode().unwrap();
+            let _ = files.create_inode(b"/data/file").unwrap();
             let data = Random(5).bytes(100_000);
             let file = array.open_in(files, "f", attribute);
             write(&file, 0, &data);

@@ -434,7 +434,7 @@ fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
     // As `Runtime::enter_file` hashes.
     let place = |key: u64| (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % array::runtime::OPEN_FILE_COUNT;
     let next = loop {
-        let attribute = array.files.create_inode().unwrap();
+        let attribute = array.files.create_inode(b"/data/file").unwrap();
         if place(attribute.inode << 24 | attribute.generation) == place(key) {
             break attribute;
         }

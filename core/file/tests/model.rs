@@ -27,7 +27,7 @@ fn one_run(level: Level, member_count: usize, chunk_bytes: u64, seed: u64) {
                 // While a member is away that is not on record, nothing is done that it would miss.
                 let left_alone = !array.files.array().runtime().out_unrecorded().is_empty();
                 for slot in array.files.array().in_use().iter() {
-                    let expected = array.files.array().geometry().member_bytes(model.len() as u64);
+                    let expected = array.files.array().default_geometry().member_bytes(model.len() as u64);
                     let found = array.raw(slot, "f").len() as u64;
                     assert!(found == expected || left_alone && found > expected, "{context}: trimmed from {found} to {expected}");
                 }
@@ -100,7 +100,7 @@ fn drop_a_member(array: &TestArray, random: &mut Random) {
     let out = array.runtime().out();
     let victim = random.below(array.members().len() as u64) as usize;
     let more = MemberSet::from_bits(out.bits() | 1 << victim);
-    if array.geometry().survives(more) && !out.contains(victim) {
+    if array.default_geometry().survives(more) && !out.contains(victim) {
         array.runtime().add_out(MemberSet::EMPTY.with(victim));
     }
 }

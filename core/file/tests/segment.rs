@@ -169,7 +169,7 @@ fn use_files(
                     _ => {
                         let _ = (files.told(attributes[index]), file.blocks(), file.settled_size());
                         file.with_shared_position(|| ());
-                        if let Ok(attribute) = files.create_inode() {
+                        if let Ok(attribute) = files.create_inode(b"/data/file") {
                             files.discard_inode(attribute);
                         }
                         let runtime = files.array().runtime();

@@ -65,7 +65,7 @@ fn a_table_of_1_tib_costs_what_it_holds() {
         let files = start_again(&array);
         assert_eq!(files.array().in_use().len(), 3);
         are_whole(&array, files, &made);
-        let next = in_time(move || files.create_inode().unwrap());
+        let next = in_time(move || files.create_inode(b"/data/file").unwrap());
         assert!(next.inode <= made.len() as u64 + 1, "{next:?}");
         for slot in 0..3 {
             let bytes = std::fs::metadata(table(&array, slot)).unwrap().blocks() * 512;
@@ -97,7 +97,7 @@ fn a_hole_in_a_table_is_free_records() {
     }
     let files = start_again(&array);
     for index in 0..2000 {
-        let attribute = files.create_inode().unwrap();
+        let attribute = files.create_inode(b"/data/file").unwrap();
         assert_eq!(attribute.inode, made.len() as u64 + 1 + index);
     }
     are_whole(&array, files, &made);
@@ -259,7 +259,7 @@ fn an_inode_table_that_is_put_back_from_an_earlier_use_is_made_anew_from_the_oth
         let files = start_again(&array);
         // A file that is longer, and new ones behind the end of the earlier table.
         write(&array.open_in(files, "f0", made[0].1), 2, b" and more");
-        (0..1100).for_each(|_| files.has_name(files.create_inode().unwrap()));
+        (0..1100).for_each(|_| files.has_name(files.create_inode(b"/data/file").unwrap()));
         end_use(files);
         std::fs::write(table(&array, slot), &earlier).unwrap();
         let files = start_again(&array);
@@ -347,7 +347,7 @@ fn a_table_that_is_overwritten_while_a_program_runs_puts_its_member_out() {
             are_whole(&array, files, &made);
             assert_eq!(files.array().in_use().len(), 2, "{what} on member {slot}");
             assert!(!files.array().in_use().contains(slot));
-            files.create_inode().unwrap();
+            files.create_inode(b"/data/file").unwrap();
         }
     }
 }
@@ -371,7 +371,7 @@ fn lanes_names_and_backings_that_are_damaged_while_a_program_runs_cost_no_byte()
                 for (name, attribute) in &made {
                     write(&array.open(name, *attribute), 1, b"changed");
                 }
-                files.has_name(files.create_inode().unwrap());
+                files.has_name(files.create_inode(b"/data/file").unwrap());
                 let are_right = |files: &'static Files| {
                     for (name, attribute) in &made {
                         let expected = [&name.as_bytes()[..1], b"changed"].concat();

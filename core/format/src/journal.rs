@@ -147,6 +147,12 @@ impl JournalHeader {
         Self { array_uuid, journal_uuid, lane_count, lane_bytes }
     }
 
+    /// The most parity chunks per stripe of a file for whose writes the lanes have room.
+    #[must_use]
+    pub const fn parity_max(&self) -> usize {
+        (self.lane_bytes - JOURNAL_LANE_HEAD_BYTES).saturating_sub(ROUNDING_BYTES) / JOURNAL_DATA_BYTES_MAX - 1
+    }
+
     /// Bytes of the whole file.
     #[must_use]
     pub const fn file_bytes(&self) -> u64 {

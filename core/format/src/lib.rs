@@ -25,6 +25,7 @@ mod journal;
 mod lane;
 mod name;
 mod names;
+mod rules;
 mod superblock;
 mod table;
 mod uuid;
@@ -55,9 +56,10 @@ pub use name::{ARRAY_NAME_BYTES_MAX, ArrayName, NameError};
 pub use names::{
     NAME_RECORD_ALIGN, NAME_RECORD_BYTES_MAX, NAMES_FILE_BYTES, NAMES_RING_BYTES, NameKind, NameRecord, PATH_BYTES_MAX,
 };
+pub use rules::{NewRule, RULE_COUNT_MAX, RULE_PART_MAX, RULES_BYTES_MAX, Rule, RuleShape, RulesError, RulesFile};
 pub use superblock::{
-    Access, COPY_BYTES, Features, JournalEntry, JournalPath, MemberEntry, MemberState, Outline, ReadPolicy, SUPERBLOCK_BYTES,
-    SUPPORTED, Superblock, SuperblockError,
+    Access, COPY_BYTES, Features, INCOMPATIBLE_SHAPES, JournalEntry, JournalPath, MemberEntry, MemberState, Outline, ReadPolicy,
+    SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError,
 };
 pub use table::{TABLE_HEADER_BYTES, TABLE_MARK_BYTES, TableError, TableHeader, TableKind};
 pub use uuid::{Uuid, UuidError};
@@ -89,6 +91,10 @@ pub const LEFT_FILE: &core::ffi::CStr = c"left";
 /// The lanes' name within [`DIRECTORY`].
 pub const LANES_FILE: &core::ffi::CStr = c"lanes";
 
+/// The rules' name within [`DIRECTORY`].
+pub const RULES_FILE: &core::ffi::CStr = c"rules";
+/// The name within [`DIRECTORY`] of rules that are to replace others, until they are durable.
+pub const RULES_NEW_FILE: &core::ffi::CStr = c"rules.new";
 /// The journal's name within [`DIRECTORY`], where it is on the members.
 pub const JOURNAL_FILE: &core::ffi::CStr = c"journal";
 

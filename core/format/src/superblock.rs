@@ -42,8 +42,12 @@ const JOURNAL_INTERNAL: u8 = 2;
 /// A member is being rebuilt: a program that does not know that state would not tell what the array
 /// bears meanwhile.
 const INCOMPATIBLE_REBUILDING: u64 = 2;
+/// Files may have another level or chunk than the array, by rules: a program that does not know it
+/// would not tell which files a member's loss takes along. Bit 2 is left to another feature.
+pub const INCOMPATIBLE_SHAPES: u64 = 8;
 /// The bits that follow from other fields, and are not among [`Superblock::features`].
-const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_JOURNAL | INCOMPATIBLE_REBUILDING;
+const INCOMPATIBLE_DERIVED: u64 = INCOMPATIBLE_JOURNAL | INCOMPATIBLE_REBUILDING;
+const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_DERIVED | INCOMPATIBLE_SHAPES;
 const READ_ONLY_KNOWN: u64 = 0;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -548,6 +552,12 @@ impl Superblock {
         self.members.get(other.slot).filter(|entry| entry.uuid == other.member_uuid)
     }
 
+    /// Whether files may have another level or chunk than the array ([`INCOMPATIBLE_SHAPES`]).
+    #[must_use]
+    pub const fn has_shapes(&self) -> bool {
+        self.features.incompatible & INCOMPATIBLE_SHAPES != 0
+    }
+
     /// The array's read policy.
     #[must_use]
     pub fn read_policy(&self) -> ReadPolicy {
@@ -566,7 +576,7 @@ impl Superblock {
         self.features.read_only_compatible & !READ_ONLY_KNOWN
     }
 
-    /// The default shape of the array's files.
+    /// The shape of files for which no rule says otherwise, and what the array as a whole bears.
     pub fn geometry(&self) -> Result<Geometry, layout::GeometryError> {
         Geometry::new(self.level, self.member_count, self.chunk)
     }
@@ -687,7 +697,7 @@ impl Bytes {
         let superblock = Superblock {
             features: Features {
                 compatible: self.compatible.get(),
-                incompatible: self.incompatible.get() & !INCOMPATIBLE_KNOWN,
+                incompatible: self.incompatible.get() & !INCOMPATIBLE_DERIVED,
                 read_only_compatible: self.read_only_compatible.get(),
             },
             array_uuid: self.array_uuid,

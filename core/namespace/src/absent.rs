@@ -88,7 +88,7 @@ impl Namespace {
     pub(crate) fn witnesses(&self) -> impl Iterator<Item = Slot> {
         let (array, count) = (self.array(), self.array().members().len());
         let in_use = array.in_use();
-        let bears = array.geometry().level().failures_max(count).saturating_sub(count - in_use.len());
+        let bears = array.default_geometry().level().failures_max(count).saturating_sub(count - in_use.len());
         array.in_order(in_use).skip(1).take(bears.max(1))
     }
 
@@ -371,13 +371,13 @@ impl Namespace {
     /// member stale. `item` is what member `from` has at the path. The namespace lock is held.
     pub(crate) fn waits_for_away(&self, from: Slot, path: &[u8], slot: Slot, item: &Item) -> Result<bool> {
         let runtime = self.array().runtime();
-        if runtime.out_unrecorded().is_empty()
-            || self.array().geometry().survives(runtime.out().union(MemberSet::EMPTY.with(slot)))
-        {
+        let out = runtime.out().with(slot);
+        if runtime.out_unrecorded().is_empty() || self.array().bears(out) && !self.array().may_have_shapes() {
             return Ok(false);
         }
         for attribute in self.proven_below(from, path, item) {
             if self.files().size_on_members(attribute)? != 0
+                && !self.files().file_bears(attribute, out)
                 && !self.without_file(MemberSet::EMPTY.with(slot), attribute)?.is_empty()
             {
                 return Ok(true);

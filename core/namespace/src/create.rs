@@ -111,7 +111,7 @@ impl Namespace {
         mut make_one: impl FnMut(&On) -> Result<OwnedFd>,
         remove: impl Fn(&On) -> Result<()>,
     ) -> Result<FileRef> {
-        let attribute = self.files.create_nameless_inode()?;
+        let attribute = self.files.create_nameless_inode(path)?;
         let fds: Cell<BackingFds> = Cell::default();
         let hold = |slot: Slot, fd: Option<OwnedFd>| {
             let mut held = fds.take();
@@ -241,7 +241,7 @@ impl Namespace {
                 // become stale by this.
                 return Ok(());
             };
-            let bears = |lost: MemberSet| self.array().geometry().survives(self.array().runtime().out().union(lost));
+            let bears = |lost: MemberSet| self.files.file_bears(attribute, self.array().runtime().out().union(lost));
             if !bears(lacking) && self.files.size_on_members(attribute)? != 0 && !bears(self.without_file(lacking, attribute)?) {
                 // To make the file there anew would need bytes that only members which are out may
                 // still have.
@@ -263,7 +263,7 @@ impl Namespace {
         }
         let (attribute, fresh) = match found {
             Some(attribute) => (attribute, false),
-            None => (self.files.create_inode()?, true),
+            None => (self.files.create_inode(path)?, true),
         };
         let empty = self.files.size_on_members(attribute)? == 0;
         let make = || {

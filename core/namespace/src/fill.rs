@@ -61,8 +61,11 @@ pub enum FillError {
     /// Writes wait in the journal.
     #[error("writes wait in the array's journal; run 'cxlraid journal replay' first")]
     Waiting,
-    /// Files that another member still lacks would be lost.
-    #[error("files still wait to be rebuilt on another member, and need what is left; run 'cxlraid rebuild' until nothing waits")]
+    /// Files would be lost that another member still lacks, or whose level does not bear the loss
+    /// of what this member held.
+    #[error(
+        "files wait to be rebuilt on another member, or do not bear the loss of this one, and need what is left; run 'cxlraid rebuild' until nothing waits, or remove these files"
+    )]
     Unbuilt,
     /// A system call or the memory of a member failed.
     #[error("the member cannot be filled: {0}")]
@@ -92,7 +95,7 @@ impl Content {
 /// # Errors
 /// [`FillError`]. The member is out as before, and whoever tries again begins anew.
 pub fn fill(config: &Config, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
-    require_loss_borne(config, slot)?;
+    require_loss_borne(config, slot, content)?;
     let held = hold(config)?;
     let begun = held.begin_member(slot, content.proven(&held, slot));
     held.runtime().detach();
@@ -111,9 +114,9 @@ pub fn fill(config: &Config, slot: Slot, content: Content) -> core::result::Resu
 
 /// Refuses to make a member anew whose old bytes some file needs. The member's directory is as it
 /// was.
-fn require_loss_borne(config: &Config, slot: Slot) -> core::result::Result<(), FillError> {
+fn require_loss_borne(config: &Config, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
     let files = Files::new(hold(config)?).map_err(FillError::Os)?;
-    let borne = match files.require_loss_borne(slot) {
+    let borne = match files.require_loss_borne(slot, content == Content::Kept) {
         _ if !files.waiting_records().is_empty() => Err(FillError::Waiting),
         Err(OsError::BUSY) => Err(FillError::Unbuilt),
         borne => borne.map_err(FillError::Os),
@@ -145,7 +148,7 @@ impl From<Refusal> for FillError {
 pub fn begin(config: &Config, slot: Slot, content: Content) -> core::result::Result<(), FillError> {
     let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
     let array = files.array();
-    let begun = match files.require_loss_borne(slot) {
+    let begun = match files.require_loss_borne(slot, content == Content::Kept) {
         _ if array.journal().is_some() => Err(FillError::InUse),
         // What its directory holds is given up with its old beginning.
         Err(OsError::BUSY) => Err(FillError::Unbuilt),
@@ -300,7 +303,7 @@ impl Namespace {
             whole?;
             let reference = self.reference_that_lacks_nothing(self.array().first_in_use()?)?;
             self.array().before_change()?;
-            self.files().require_loss_borne(slot)?;
+            self.files().require_loss_borne(slot, content == Content::Kept)?;
             // Before all is copied, since changes of names wait for that.
             if let Err(refused) = self.files().require_names() {
                 refusal = Some(refused);

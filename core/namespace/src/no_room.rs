@@ -25,7 +25,7 @@ impl Namespace {
     /// # Errors
     /// `error` if it is another one, or if they cannot be spared.
     pub(crate) fn take_out_full(&self, full: MemberSet, error: OsError) -> Result<()> {
-        if !is_full(error) || !self.array().geometry().survives(self.array().runtime().out().union(full)) {
+        if !is_full(error) || !self.array().bears(self.array().runtime().out().union(full)) {
             return Err(error);
         }
         for slot in full.iter() {

@@ -204,7 +204,7 @@ impl Namespace {
             {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
                 let fd = open_below(self.root(first)?, &path[1..], flags, Mode::empty())?;
-                self.bind(first, &fd, self.files().create_inode()?)?;
+                self.bind(first, &fd, self.files().create_inode(&path)?)?;
             }
         }
         Ok(())
@@ -337,10 +337,14 @@ impl Namespace {
                     if self.is_in_foreign_hands(path) {
                         return Ok(false);
                     }
-                    // A member that can be spared goes out; otherwise the bytes are lost, and who
-                    // opens this file gets EIO.
+                    // A member that can be spared goes out, if that helps this file; otherwise the
+                    // bytes are lost, and who opens this file gets EIO.
                     let out = self.array().runtime().out().union(MemberSet::EMPTY.with(slot));
-                    return if self.array().geometry().survives(out) { Err(OsError::IO) } else { Ok(false) };
+                    return if self.array().bears(out) && self.files().file_bears(attribute, out) {
+                        Err(OsError::IO)
+                    } else {
+                        Ok(false)
+                    };
                 }
                 places.insert(key(attribute), relative.to_vec());
                 self.make_stub(&On { slot, root, first: false, afresh: true }, relative, &item.stat, attribute)?;

@@ -163,7 +163,7 @@ impl Namespace {
         if nameless {
             stat.st_nlink = 0;
         }
-        stat.st_blocks = self.blocks(stat.st_blocks as u64, told.size) as i64;
+        stat.st_blocks = blocks(stat.st_blocks as u64, told) as i64;
         if let Some(ns) = told.modified_ns {
             let (seconds, nanoseconds) = ((ns / NS_PER_SECOND) as i64, ns % NS_PER_SECOND);
             (stat.st_mtime, stat.st_mtime_nsec) = (seconds, nanoseconds);
@@ -172,12 +172,6 @@ impl Namespace {
             }
         }
         stat
-    }
-
-    /// The blocks of 512 bytes that a file's data take, without redundancy, and without what its
-    /// last stripe has behind the end. `own` are the first member's.
-    fn blocks(&self, own: u64, size: u64) -> u64 {
-        (own * self.array().geometry().data_columns() as u64).min(size.div_ceil(PAGE_BYTES as u64) * (PAGE_BYTES as u64 / 512))
     }
 
     /// statx(2) with a path. `flags` are AT_STATX_* and AT_NO_AUTOMOUNT.
@@ -235,7 +229,7 @@ impl Namespace {
         if nameless {
             stat.stx_nlink = 0;
         }
-        stat.stx_blocks = self.blocks(stat.stx_blocks, told.size);
+        stat.stx_blocks = blocks(stat.stx_blocks, told);
         if let Some(ns) = told.modified_ns {
             let (seconds, nanoseconds) = ((ns / NS_PER_SECOND) as i64, (ns % NS_PER_SECOND) as u32);
             (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) = (seconds, nanoseconds);
@@ -348,4 +342,10 @@ pub(crate) fn current<'a>(fd: BorrowedFd<'a>, node: &'a Node) -> Result<Held<'a>
 
 fn backing_of(stat: &Statx) -> [u64; 2] {
     [makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino]
+}
+
+/// The blocks of 512 bytes that a file's data take, without redundancy, and without what its last
+/// stripe has behind the end. `own` are the first member's.
+fn blocks(own: u64, told: Told) -> u64 {
+    (own * told.data_columns).min(told.size.div_ceil(PAGE_BYTES as u64) * (PAGE_BYTES as u64 / 512))
 }

@@ -27,7 +27,7 @@ impl Namespace {
             whole.f_files = whole.f_files.min(member.f_files);
             whole.f_ffree = whole.f_ffree.min(member.f_ffree);
         }
-        let columns = self.array().geometry().data_columns() as u64;
+        let columns = self.array().default_geometry().data_columns() as u64;
         for blocks in [&mut whole.f_blocks, &mut whole.f_bfree, &mut whole.f_bavail] {
             *blocks = blocks.saturating_mul(columns);
         }

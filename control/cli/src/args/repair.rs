@@ -2,7 +2,7 @@
 //! that steer such a job.
 
 use crate::{job::Pace, name::ArrayName};
-use clap::{Args, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use std::path::{Path, PathBuf};
 use units::parse_bytes;
 
@@ -339,21 +339,46 @@ pub(crate) struct Member {
     pub(crate) fast: Option<Switch>,
 }
 
-/// Show or change which copies of the files are read
+/// Show or change the level that new files get, and which copies are read
 ///
-/// Levels 1, 01 and 10 keep copies. With 'round-robin' copies take turns: by file, and within a file
-/// every 1 MiB, so that the same bytes come from the same copy each time and lie in the processor's
-/// caches once. With 'local' a program reads the copies in memory that is nearest to the processor
-/// on which it runs (NUMA), and these take turns; where all members are equally near, as on a machine
-/// with one node, that is round-robin. With 'latency' about one of 256 reads is timed, and members
-/// get shares in inverse proportion to how long their reads take; a difference of less than a half
-/// counts as none. Whatever the policy, a member that is written mostly ('cxlraid member') is read
-/// only where no other one has a copy. A change is on record, and every program that runs follows it
-/// at once. What programs map (mmap) they load from the first member that has a copy and is in use.
+/// RULES. Every file has a level and a chunk of its own, fixed when it is made. Rules say which, by
+/// the file's path: they are asked in order, the first that holds decides, and for files that none
+/// holds for there is a default. 'set' replaces all rules by those of a file; files that are there
+/// keep what they have. Programs that run follow at once. With the loss of a member exactly the
+/// files are lost that do not bear it (all of RAID 0): they answer EIO until the member is back, and
+/// the array goes on for the others. What the array as a whole bears goes by the level it was made
+/// with, so a file of a higher level outlives no more members than the array does.
+///
+/// In patterns * stands for any characters but a slash, ? for one, [a-z] for one of these, {a,b} for
+/// either, and ** as a whole component for any number of directories.
+///
+/// READS (--read). Levels 1, 01 and 10 keep copies. With 'round-robin' copies take turns: by file, and
+/// within a file every 1 MiB, so that the same bytes come from the same copy each time and lie in the
+/// processor's caches once. With 'local' a program reads the copies in memory that is nearest to the
+/// processor on which it runs (NUMA), and these take turns; where all members are equally near, as on
+/// a machine with one node, that is round-robin. With 'latency' about one of 256 reads is timed, and
+/// members get shares in inverse proportion to how long their reads take; a difference of less than a
+/// half counts as none. Whatever the policy, a member that is written mostly ('cxlraid member') is
+/// read only where no other one has a copy. A change is on record, and every program that runs follows
+/// it at once. What programs map (mmap) they load from the first member that has a copy and is in use.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+A file of rules (TOML):
+  [[rule]]
+  name  = 'media'
+  under = '/data'                  # the files below this directory; left out: all
+  match = ['**/*.{avi,mpg}']       # of these, those whose path below it fits; left out: all
+  level = 4                        # 0, 1, 4, 5, 6, 10 or '01'
+  chunk = '1M'
+  [default]
+  level = 5
+
 Examples:
-  cxlraid policy db
+  cxlraid policy db                     (which copies are read, and whether there are rules)
+  cxlraid policy db check rules.toml
+  cxlraid policy db set rules.toml
+  cxlraid policy db explain /data/a.avi
+  cxlraid policy db lost --without /mnt/b  (which files its loss would take along)
   cxlraid policy db --read latency")]
 pub(crate) struct Policy {
     /// Name of the array
@@ -361,6 +386,42 @@ pub(crate) struct Policy {
     /// Which copies are read from now on
     #[arg(long, value_name = "POLICY")]
     pub(crate) read: Option<ReadPolicyName>,
+    /// What to do with the rules
+    #[command(subcommand)]
+    pub(crate) rules: Option<RulesCommand>,
+}
+
+/// What to do with the rules that say which level new files get.
+#[derive(Subcommand, Debug)]
+pub(crate) enum RulesCommand {
+    /// Print the rules as they were set
+    Show,
+    /// Say whether a file of rules can be set; change nothing
+    Check {
+        /// The file, TOML
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Replace all rules by those of a file
+    Set {
+        /// The file, TOML
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Take all rules away: new files get the array's own level
+    Unset,
+    /// Say which rule decides for a path, what a new file gets there, and what the file there has
+    Explain {
+        /// The paths, as programs see them
+        #[arg(required = true, value_hint = ValueHint::AnyPath)]
+        paths: Vec<PathBuf>,
+    },
+    /// List the files that cannot be read whole while the members are out that are out now
+    Lost {
+        /// And this member as well
+        #[arg(long, value_name = "MEMBER", value_hint = ValueHint::DirPath)]
+        without: Option<PathBuf>,
+    },
 }
 
 /// A read policy by its name.

@@ -444,7 +444,7 @@ fn estimate_below(files: &ArrayFiles, path: &Path) -> (u64, u64) {
 /// Whether a path leads to a file, and about how many bytes of data it has, by its backing file on
 /// one member: holes are none of them.
 fn estimate(files: &ArrayFiles, path: &Path) -> (bool, u64) {
-    let geometry = files.core().array().geometry();
+    let geometry = files.core().array().default_geometry();
     let on_member = |member: PathBuf| member.join(path.strip_prefix("/").unwrap_or(path));
     match lowest(files).map(on_member).and_then(|path| fs::symlink_metadata(path).ok()) {
         // A file that does not fill its first chunk is as long as its backing files.

@@ -1,7 +1,8 @@
-//! Which copies are read.
+//! Which copies are read, and which rules count.
 
 use super::Runtime;
 use crate::shares::{Reading, Shares};
+use core::sync::atomic::Ordering;
 use units::MemberSet;
 
 impl Runtime {
@@ -23,5 +24,18 @@ impl Runtime {
     #[must_use]
     pub fn read_last(&self) -> MemberSet {
         self.known(self.shares().write_mostly().bits())
+    }
+
+    /// A number that changes with the array's rules ([`crate::Array::write_rules`]); 0 if they have
+    /// not changed since the segment was made.
+    #[inline]
+    #[must_use]
+    pub fn rules_epoch(&self) -> u64 {
+        self.segment().rules_epoch.load(Ordering::Acquire)
+    }
+
+    /// Tells all processes that the rules have changed.
+    pub(crate) fn raise_rules_epoch(&self) {
+        self.segment().rules_epoch.fetch_add(1, Ordering::AcqRel);
     }
 }

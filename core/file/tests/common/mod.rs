@@ -109,7 +109,7 @@ impl TestArray {
 
     /// Makes an empty file called `name`.
     pub fn create(&self, name: &str) -> Attribute {
-        let attribute = self.files.create_inode().unwrap();
+        let attribute = self.files.create_inode(b"/data/file").unwrap();
         for slot in self.files.array().in_use().iter() {
             let path = self.member_path(slot).join("data").join(name);
             let fd = open(&path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, Mode::from_raw_mode(0o600)).unwrap();

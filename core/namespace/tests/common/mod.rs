@@ -66,6 +66,12 @@ impl TestArray {
         self.namespace = attach(&self.config);
     }
 
+    /// Attaches anew after the array's use by this process has ended.
+    pub fn restart_after_end(&mut self) {
+        let _ = std::fs::remove_file(self.segment());
+        self.namespace = attach(&self.config);
+    }
+
     /// Attaches once more, as another process would that keeps files open.
     pub fn attach_keeping(&self, keep: Keep) -> Namespace {
         Namespace::new(Files::keeping_open(Array::attach(&self.config).unwrap(), keep).unwrap()).unwrap()

@@ -1,0 +1,223 @@
+//! Which shape a new file gets: the array's rules as a process uses them.
+//!
+//! Rules are asked when a file is made and never again: the inode table says from then on which
+//! shape a file has. A process reads them when it makes its first file, and again when the runtime
+//! segment says that they have changed.
+
+use crate::files::Files;
+use crate::glob::{BadGlob, Glob};
+use alloc::vec::Vec;
+use array::Array;
+use format::{Rule, RuleShape, RulesFile, Shape};
+use sync::{LocalGuard, LocalLock};
+use sys::OsError;
+use units::MemberSet;
+
+/// One rule, ready to be asked.
+pub struct ReadyRule {
+    under: Vec<u8>,
+    globs: Vec<Glob>,
+    shape: RuleShape,
+}
+
+impl ReadyRule {
+    /// # Errors
+    /// The pattern that is none, counted from 0, and why.
+    pub fn new<'p>(
+        under: &[u8],
+        patterns: impl IntoIterator<Item = &'p [u8]>,
+        shape: RuleShape,
+    ) -> Result<Self, (usize, BadGlob)> {
+        let mut globs = Vec::new();
+        for (index, pattern) in patterns.into_iter().enumerate() {
+            globs.extend(Glob::parse(pattern).map_err(|error| (index, error))?);
+        }
+        let under = under.strip_suffix(b"/").unwrap_or(under).to_vec();
+        Ok(Self { under, globs, shape })
+    }
+
+    fn of(rule: &Rule<'_>) -> Option<Self> {
+        Self::new(rule.under, rule.patterns(), rule.shape).ok()
+    }
+
+    /// Whether the rule holds for a file at a logical path.
+    #[must_use]
+    pub fn holds(&self, path: &[u8]) -> bool {
+        match path.strip_prefix(&self.under[..]) {
+            Some([b'/', below @ ..]) => self.globs.is_empty() || self.globs.iter().any(|glob| glob.fits(below)),
+            _ => false,
+        }
+    }
+
+    /// Whether no file is left for `other`, which is asked after this rule. False where that is not
+    /// easily told.
+    #[must_use]
+    pub fn leaves_nothing_for(&self, other: &Self) -> bool {
+        let is_same = self.under == other.under;
+        let is_below = other.under.strip_prefix(&self.under[..]).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+        let covers = |one: &Glob| self.globs.iter().any(|glob| glob.covers(one, is_same));
+        let takes_all = self.globs.is_empty() || self.globs.iter().any(Glob::fits_everything);
+        is_below && (takes_all || !other.globs.is_empty() && other.globs.iter().all(covers))
+    }
+}
+
+/// The rules as this process last read them.
+pub(crate) struct Rules {
+    /// The runtime segment's number when they were read; None if they never were.
+    epoch: Option<u64>,
+    rules: Vec<ReadyRule>,
+    default: Option<RuleShape>,
+}
+
+impl Rules {
+    pub(crate) const UNREAD: Self = Self { epoch: None, rules: Vec::new(), default: None };
+
+    fn of(file: &[u8], epoch: u64) -> Self {
+        let Ok(file) = RulesFile::decode(file) else { return Self { epoch: Some(epoch), ..Self::UNREAD } };
+        let rules = file.rules().filter_map(|rule| ReadyRule::of(&rule)).collect();
+        Self { epoch: Some(epoch), rules, default: Some(file.default) }
+    }
+
+    fn shape_at(&self, path: &[u8]) -> Option<RuleShape> {
+        self.rules.iter().find(|rule| rule.holds(path)).map(|rule| rule.shape).or(self.default)
+    }
+}
+
+/// The rules of the process, and the array's own shape.
+pub(crate) struct Policy {
+    own: Shape,
+    rules: LocalLock<Rules>,
+}
+
+impl Policy {
+    pub(crate) const fn new(own: Shape) -> Self {
+        Self { own, rules: LocalLock::new(Rules::UNREAD) }
+    }
+
+    /// Keeps other threads from asking the rules, as long as the result lives: a fork must not copy
+    /// rules that are being read. Whoever has them waits for nothing that a thread holds which forks.
+    pub(crate) fn hold(&self) -> LocalGuard<'_, Rules> {
+        self.rules.lock()
+    }
+
+    /// The shape of a file for which no rule says otherwise.
+    pub(crate) const fn own(&self) -> Shape {
+        self.own
+    }
+}
+
+impl Files {
+    /// The shape of a file that is made at a logical path. The namespace lock is held.
+    ///
+    /// A shape that does not bear the loss of the members which are out would make a file that can
+    /// be neither written nor read: then it is the array's own.
+    pub(crate) fn shape_at(&self, path: &[u8]) -> Shape {
+        let (array, own) = (self.array(), self.policy().own());
+        if !array.may_have_shapes() {
+            return own;
+        }
+        let mut rules = self.policy().rules.lock();
+        let epoch = array.runtime().rules_epoch();
+        if rules.epoch != Some(epoch) {
+            *rules = read(array, epoch);
+        }
+        let found = rules.shape_at(path);
+        drop(rules);
+        let shape = found.and_then(|found| Shape::new(found.level, found.chunk, own.members(), own.start_slot()).ok());
+        let is_fit = |shape: &Shape| {
+            let geometry = shape.geometry();
+            geometry.survives(array.runtime().out())
+                && self.parity_count_max().is_none_or(|most| geometry.level().parity_count() <= most)
+        };
+        shape.filter(is_fit).unwrap_or(own)
+    }
+
+    /// Gives the array rules in the place of those it has: a file of rules that decodes, of the
+    /// array. `make` gets the revision that it must have.
+    ///
+    /// # Errors
+    /// As for [`Array::write_rules`].
+    pub fn set_rules(&self, make: impl FnOnce(u64) -> Vec<u8>) -> Result<(), OsError> {
+        let array = self.array();
+        array.runtime().with_namespace(|_| {
+            let known = array.read_rules();
+            let revision = known.and_then(|(file, _)| Some(RulesFile::decode(&file).ok()?.revision));
+            array.write_rules(&make(revision.unwrap_or(0) + 1))
+        })
+    }
+
+    /// The most parity chunks per stripe for which the array's journal has room; None without a
+    /// journal.
+    #[must_use]
+    pub fn parity_count_max(&self) -> Option<usize> {
+        self.array().journal().map(|journal| journal.header.parity_max())
+    }
+
+    /// Whether a file's bytes can be read without these members and those that have lost them, by
+    /// its own level. True of a file without bytes, and of one that the inode table does not know.
+    #[must_use]
+    pub fn file_bears(&self, attribute: format::Attribute, out: MemberSet) -> bool {
+        let Ok(record) = self.record(attribute) else { return true };
+        let lost = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
+        let size = self.shared_if_open(attribute).map_or(record.size, array::SharedFile::size);
+        size == 0 || record.geometry().survives(out.union(lost))
+    }
+
+    /// The shape of a file's bytes.
+    ///
+    /// # Errors
+    /// `IO` if the inode table does not know the file.
+    pub fn shape_of(&self, attribute: format::Attribute) -> Result<Shape, OsError> {
+        self.record(attribute).map(|record| record.shape)
+    }
+}
+
+/// Reads the array's rules, and gives them to members in use that lack them.
+fn read(array: &Array, epoch: u64) -> Rules {
+    let Some((file, lacking)) = array.read_rules() else { return Rules { epoch: Some(epoch), ..Rules::UNREAD } };
+    array.spread_rules(&file, lacking);
+    Rules::of(&file, epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layout::Level;
+    use units::ChunkBytes;
+
+    fn rule(under: &str, patterns: &[&str]) -> ReadyRule {
+        let shape = RuleShape { level: Level::Raid0, chunk: ChunkBytes::DEFAULT };
+        ReadyRule::new(under.as_bytes(), patterns.iter().map(|text| text.as_bytes()), shape).unwrap()
+    }
+
+    #[test]
+    fn a_rule_holds_below_its_directory_only() {
+        let held = rule("/data/films", &[]);
+        for (path, expected) in
+            [("/data/films/a", true), ("/data/films/x/a", true), ("/data/films", false), ("/data/filmsx/a", false)]
+        {
+            assert_eq!(held.holds(path.as_bytes()), expected, "{path}");
+        }
+        let all = rule("", &["**/*.o", "data/x"]);
+        for (path, expected) in [("/data/a.o", true), ("/a.o", true), ("/data/x", true), ("/x", false)] {
+            assert_eq!(all.holds(path.as_bytes()), expected, "{path}");
+        }
+        assert!(rule("/", &[]).holds(b"/a"));
+    }
+
+    #[test]
+    fn a_rule_that_an_earlier_one_leaves_nothing_is_known() {
+        for (first, second, expected) in [
+            (rule("", &[]), rule("/a", &["x"]), true),
+            (rule("/a", &[]), rule("/a/b", &[]), true),
+            (rule("/a/b", &[]), rule("/a", &[]), false),
+            (rule("/a", &[]), rule("/ab", &[]), false),
+            (rule("/a", &["**/*.o", "x"]), rule("/a", &["x", "y/*.o"]), true),
+            (rule("/a", &["**/*.o"]), rule("/a/b", &["*.o", "*.c"]), false),
+            (rule("/a", &["**/*.o"]), rule("/a/b", &["{x/,}*.o"]), true),
+            (rule("/a", &["**/*"]), rule("/a/b", &[]), true),
+        ] {
+            assert_eq!(first.leaves_nothing_for(&second), expected);
+        }
+    }
+}
