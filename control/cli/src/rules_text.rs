@@ -180,7 +180,7 @@ fn rule(text: &str, index: usize, at: usize, table: &DeTable<'_>, default: RuleS
         return flaw(at, "the rule says neither 'level' nor 'chunk'", "say what its files get");
     }
     let shape = given.shape(default, frame)?;
-    let under = given.under.map_or(Ok(Vec::new()), |(at, under)| below(at, under, frame))?;
+    let under = given.under.map_or(Ok(Vec::new()), |(at, under)| below(at, &under, frame))?;
     Ok(TextRule {
         name: given.name.map_or_else(|| (index + 1).to_string(), |(_, name)| name),
         under,
@@ -191,7 +191,7 @@ fn rule(text: &str, index: usize, at: usize, table: &DeTable<'_>, default: RuleS
 }
 
 /// The directory that `under` names.
-fn below(at: usize, under: String, frame: &Frame<'_>) -> Found<Vec<u8>> {
+fn below(at: usize, under: &str, frame: &Frame<'_>) -> Found<Vec<u8>> {
     let trimmed = if under.len() > 1 { under.trim_end_matches('/') } else { "" };
     if !under.starts_with('/') || normalise(trimmed.as_bytes()) != trimmed.as_bytes() {
         return flaw(

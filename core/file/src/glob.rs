@@ -126,7 +126,7 @@ impl Glob {
         let (mut token, mut at) = (0, 0);
         // Where to go on if it does not fit: behind the last `*`, or `**/`, with one byte, or
         // directory, more for it.
-        let (mut star, mut directories): (Option<(usize, usize)>, Option<(usize, usize)>) = (None, None);
+        let (mut star, mut directories) = (None::<(usize, usize)>, None::<(usize, usize)>);
         loop {
             let rest = &path[at..];
             let next = match self.tokens.get(token) {
