@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod arch;
+mod crc;
 mod domain;
 pub mod fault;
 mod gf;
@@ -24,5 +25,6 @@ pub mod stand_in;
 mod template;
 
 pub use arch::{Isa, fence, timestamp, timestamp_in_order, write_back};
+pub use crc::{CRC_BLOCK_BYTES, crc32c_block};
 pub use domain::{Flush, PersistenceDomain};
 pub use kernels::{Kernels, kernels, kernels_for, store_line};

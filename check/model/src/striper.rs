@@ -3,6 +3,7 @@
 use crate::encoding::members_of;
 use crate::{Rng, encoding};
 use array::shares::NODE_COUNT;
+use array::sums::Summing;
 use array::{IoFault, Reading, Shares, Striper, absent};
 use format::ReadPolicy;
 use layout::Geometry;
@@ -83,6 +84,7 @@ impl<M: Medium> StriperModel<M> {
             kernels,
             undo: None,
             by_calls: false,
+            sums: Summing::Off,
         };
         operate(&striper).unwrap_or_else(|fault| panic!("{}: {fault:?} with {:?} out", self.name, self.out))
     }

@@ -1,6 +1,7 @@
 //! Memory that fails under the striper: a member's, the program's, and more members than the level
 //! bears.
 
+use array::sums::Summing;
 use array::{IoFault, Reading, Striper, absent};
 use cxlraid_model::{Face, Member, Memory, Rng, encoding, mapped_files};
 use dax::Backing;
@@ -28,6 +29,7 @@ fn striper<'a, M>(geometry: &'a Geometry, members: &'a [Option<M>], out: MemberS
         kernels: persist::kernels(),
         undo: None,
         by_calls: false,
+        sums: Summing::Off,
     }
 }
 

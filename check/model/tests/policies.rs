@@ -2,6 +2,7 @@
 //! is written mostly nothing while another has a copy.
 
 use array::shares::{NODE_COUNT, WHOLE};
+use array::sums::Summing;
 use array::{Shares, Striper};
 use cxlraid_model::{Face, Member as _, Memory};
 use format::ReadPolicy;
@@ -99,6 +100,7 @@ impl Mirror {
                 kernels: persist::kernels(),
                 undo: None,
                 by_calls: false,
+                sums: Summing::Off,
             };
             let mut bytes = [0; 4096];
             // SAFETY: the buffer is ours.

@@ -1,6 +1,7 @@
 //! What members have lost is computed in place, byte for byte what they had, and nothing is stored
 //! to the others.
 
+use array::sums::Summing;
 use array::{IoFault, Reading, Striper};
 use cxlraid_model::{Face, Memory, Rng, mapped_files};
 use layout::{Geometry, Level};
@@ -19,6 +20,7 @@ fn striper<'a, M: Medium>(geometry: &'a Geometry, members: &'a [Option<M>], out:
         kernels: persist::kernels(),
         undo: None,
         by_calls: false,
+        sums: Summing::Off,
     }
 }
 

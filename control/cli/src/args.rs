@@ -6,7 +6,7 @@ mod repair;
 pub(crate) use repair::*;
 
 use crate::{helper::Flags, name::ArrayName};
-use clap::{Args, Parser, Subcommand, ValueHint, builder::ArgPredicate};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, builder::ArgPredicate};
 use clap_complete::Shell;
 use layout::Level;
 use std::{ffi::OsString, path::PathBuf, str::FromStr as _};
@@ -123,6 +123,10 @@ pub(crate) struct Create {
     /// Take a backing that is volatile or shares its device with another member
     #[arg(long, requires = "backing")]
     pub(crate) force: bool,
+    /// Keep checksums of all data and redundancy, beside them: 'cxlraid scrub' then knows which copy
+    /// is wrong [default: none]
+    #[arg(long, value_name = "crc32c|none")]
+    pub(crate) checksum: Option<ChecksumName>,
     #[command(flatten)]
     pub(crate) access: AccessOptions,
     /// Keep the name for every user of this machine instead of for you
@@ -132,6 +136,15 @@ pub(crate) struct Create {
     #[arg(value_name = "MEMBER", value_hint = ValueHint::DirPath)]
     #[arg(required_unless_present = "backing", conflicts_with_all = ["fast", "backing"])]
     pub(crate) members: Vec<PathBuf>,
+}
+
+/// A checksum of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ChecksumName {
+    /// CRC-32C of each 4096 bytes of each member
+    Crc32c,
+    /// No checksums
+    None,
 }
 
 /// Whom an array is open to.

@@ -5,7 +5,7 @@
 
 use crate::{
     access,
-    args::Create,
+    args::{ChecksumName, Create},
     backed,
     commands::{called, journal_place},
     failure::Failure,
@@ -39,6 +39,11 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     let mut config = inspect::config(&source)?;
     run::refuse_beside_library(&config, called(&source))?;
     config.creation = Creation::Asked;
+    config.sums = arguments.checksum == Some(ChecksumName::Crc32c);
+    if config.sums && spec.chunk.bytes() < array::sums::SUM_BLOCK_BYTES && spec.level.has_chunks() {
+        let todo = "give a chunk of 4K or more, or leave --checksum out";
+        return Err(Failure::new(&arguments.name, "a checksum is that of 4096 bytes, and the chunk has less", todo));
+    }
     config.access = access::wanted(&arguments.access)?;
     if let Some(place) = &arguments.journal {
         config = journal::with_place(&config, &journal_place(place)?)?;

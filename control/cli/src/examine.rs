@@ -84,6 +84,9 @@ fn text(
     if superblock.level.keeps_copies() {
         array.push(format!("Read Policy: {}", superblock.read_policy().name()));
     }
+    if superblock.has_sums() {
+        array.push("Checksum: crc32c".to_owned());
+    }
     if superblock.level.has_chunks() {
         array.insert(3, format!("Chunk: {}", chunk_text(superblock.chunk)));
     }

@@ -168,6 +168,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         level: newest.map_or(config.level, |superblock| superblock.level),
         chunk: newest.map_or(config.chunk.unwrap_or(units::ChunkBytes::DEFAULT), |superblock| superblock.chunk),
         read_policy: read_policy(config.level, newest),
+        checksum: newest.is_some_and(Superblock::has_sums).then_some("crc32c"),
         members,
         paths: config.prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect(),
         processes: uuid.map(crate::runtime::attached).unwrap_or_default(),

@@ -209,6 +209,8 @@ pub(crate) struct ArrayView {
     pub(crate) chunk: ChunkBytes,
     /// Which copies are read; None where the level keeps none.
     pub(crate) read_policy: Option<ReadPolicy>,
+    /// The checksum that blocks have; None without.
+    pub(crate) checksum: Option<&'static str>,
     pub(crate) members: Vec<MemberView>,
     pub(crate) paths: Vec<String>,
     /// Processes attached now.
@@ -386,6 +388,9 @@ impl ArrayView {
         if let Some(policy) = self.read_policy.filter(|policy| *policy != ReadPolicy::default()) {
             text += &format!("  read policy: {}\n", policy.name());
         }
+        if let Some(checksum) = self.checksum {
+            text += &format!("  checksum: {checksum}\n");
+        }
         if let Some(todo) = self.todo().filter(|_| self.refused.is_none()) {
             text += &format!("  to do: {todo}\n");
         }
@@ -446,6 +451,7 @@ impl ArrayView {
             format!("Journal: {}", self.journal.as_ref().map_or("none", |journal| &journal.place)),
             format!("Stripe Size: {chunk}"),
             format!("Read Policy: {}", self.read_policy.map_or("none, there are no copies", ReadPolicy::name)),
+            format!("Checksum: {}", self.checksum.unwrap_or("none")),
         ];
         let runtime = vec![
             format!("UUID: {}", self.uuid.as_deref().unwrap_or("none yet")),
@@ -536,6 +542,8 @@ impl Serialize for ArrayView {
             level: String,
             chunk_bytes: Option<u64>,
             read_policy: Option<&'static str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            checksum: Option<&'static str>,
             failures_left: usize,
             paths: &'a [String],
             processes: &'a [u32],
@@ -556,6 +564,7 @@ impl Serialize for ArrayView {
             level: self.level.to_string(),
             chunk_bytes: self.level.has_chunks().then_some(self.chunk.bytes()),
             read_policy: self.read_policy.map(ReadPolicy::name),
+            checksum: self.checksum,
             failures_left: self.failures_left(),
             paths: &self.paths,
             processes: &self.processes,
@@ -601,6 +610,7 @@ pub(crate) mod tests {
             level,
             chunk: ChunkBytes::DEFAULT,
             read_policy: level.keeps_copies().then(ReadPolicy::default),
+            checksum: None,
             members: states.iter().enumerate().map(|(slot, &state)| member(slot, state)).collect(),
             paths: vec!["/data".to_owned()],
             processes: vec![41, 42],

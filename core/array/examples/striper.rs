@@ -4,6 +4,7 @@
 //! unnamed files of 512 MiB on /dev/shm; both ways use the same files, by turns, and of several
 //! rounds the median of the ratios counts. Times are nanoseconds per call.
 
+use cxlraid_array::sums::Summing;
 use cxlraid_array::{Reading, Striper};
 use dax::{Access, Backing, PersistenceDomain};
 use layout::{Geometry, Level};
@@ -115,6 +116,7 @@ impl<'a> Bench<'a> {
             kernels: kernels(),
             undo: None,
             by_calls: false,
+            sums: Summing::Off,
         }
     }
 

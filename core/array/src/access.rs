@@ -13,6 +13,7 @@
 use crate::Array;
 use crate::error::AttachError;
 use crate::regular::open_regular;
+use crate::sums_files;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -176,7 +177,7 @@ fn name_of(file: &str, id: u32) -> String {
 }
 
 /// The regular files directly in a member's `.cxlraid`, opened to read.
-fn files_in(meta: &OwnedFd) -> Result<Vec<OwnedFd>> {
+pub(crate) fn files_in(meta: &OwnedFd) -> Result<Vec<OwnedFd>> {
     let mut files = Vec::new();
     for entry in Dir::read_from(meta)? {
         match open_regular(meta.as_fd(), entry?.file_name(), OFlags::RDONLY) {
@@ -211,6 +212,7 @@ impl Array {
             let Some(meta) = member.meta() else { continue };
             let give_all = || {
                 files_in(meta)?.iter().try_for_each(|file| give(file, access, access.mode))?;
+                sums_files::give_all(meta, access)?;
                 give(meta, access, directory_mode(access.mode))?;
                 fs::fsync(meta)
             };

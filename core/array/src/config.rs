@@ -32,6 +32,8 @@ pub struct Config {
     pub uuid: Option<Uuid>,
     /// Whether a start makes the array if every member directory is empty.
     pub creation: Creation,
+    /// Whether the files of an array that is made have sums of their blocks.
+    pub sums: bool,
     /// Where the journal is; None takes the array's own, none for a new array.
     pub journal: Option<JournalPlace>,
     /// Lanes of a new journal.
@@ -128,6 +130,8 @@ pub enum ConfigError {
     },
     /// What is to become of empty directories is said by 1 or 0.
     Creation(String),
+    /// `CXLRAID_CHECKSUM` names no checksum.
+    Checksum(String),
     /// A UUID that is none.
     Uuid(String),
     /// A prefix that would put the whole file system into the array.
@@ -171,6 +175,7 @@ impl fmt::Display for ConfigError {
                 f,
                 "CXLRAID_CREATE={text}: neither 0 nor 1; 1 lets a start make a new array of empty directories, 0 forbids it"
             ),
+            Self::Checksum(text) => write!(f, "CXLRAID_CHECKSUM={text}: neither crc32c nor none"),
             Self::RootPrefix => f.write_str("CXLRAID_PATHS: / would hold the whole system; name directories below it"),
         }
     }
@@ -208,6 +213,11 @@ impl Config {
             b"0" => Creation::Refused,
             b"1" => Creation::Asked,
             text => return Err(ConfigError::Creation(shown(text))),
+        };
+        config.sums = match get("CXLRAID_CHECKSUM").unwrap_or_default().as_slice() {
+            b"" | b"none" => false,
+            b"crc32c" => true,
+            text => return Err(ConfigError::Checksum(shown(text))),
         };
         if let Some(path) = get("CXLRAID_EVENTS").filter(|path| !path.is_empty()) {
             config.events = absolute("CXLRAID_EVENTS", &[path])?.pop();
@@ -262,6 +272,7 @@ impl Config {
             name,
             uuid: None,
             creation: Creation::OnPlainDirectories,
+            sums: false,
             journal: None,
             journal_lanes: JOURNAL_LANES_DEFAULT,
             access: None,

@@ -21,6 +21,7 @@ use crate::changed::{put_kept, remove_left};
 use crate::error::AttachError;
 use crate::journal::copy_onto;
 use crate::member::{Standing, inspect};
+use crate::sums_files;
 use crate::superblock::{
     clear_way, for_slot, make_directories, make_tables, open_meta, probe, random_uuid, read, start_superblock,
 };
@@ -66,6 +67,7 @@ impl Array {
         let make = || {
             let meta = open_meta(root, newest.access)?;
             clear_way(&meta)?;
+            sums_files::remove_all(&meta)?;
             put_kept(&meta, None, newest.access)?;
             start_superblock(&meta, &fresh)?;
             remove_left(&meta)?;

@@ -41,12 +41,15 @@ mod resync;
 mod rules;
 pub mod runtime;
 mod scrub;
+mod scrub_sums;
 pub mod shares;
 pub mod split;
 mod spread;
 mod state;
 mod stripe;
 mod striper;
+pub mod sums;
+mod sums_files;
 pub mod superblock;
 pub mod tables;
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Io, IoFault, Stop, Striper};
+use crate::sums::Summing;
 use crate::walk::{Stripe, Stripes};
 use core::ptr::null;
 use layout::Geometry;
@@ -26,6 +27,12 @@ impl<M: Medium> Striper<'_, M> {
     /// [`IoFault::Lost`] if more members are out or rebuilt than the level bears.
     pub fn rebuild(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, IoFault> {
         let (io, lost) = (self.io(), lost.minus(self.out));
+        if self.sums != Summing::Off && self.has_rotten(lost, offset, bytes)? {
+            // Not from these.
+            return Ok(false);
+        }
+        let (start, end) = (self.geometry.member_bytes(offset), self.geometry.member_bytes(offset + bytes));
+        lost.iter().try_for_each(|slot| self.forget_sums_on(slot, start, end - start))?;
         let mut is_done = false;
         let done = &mut is_done;
         self.guarded(|| (self.table().rebuild)(&io, lost, offset, bytes).map(|found| *done = found))?;

@@ -15,6 +15,7 @@
 
 use crate::stripe::{Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, IoFault, Stop, Striper, probe};
+use crate::sums::{Parity, Summing};
 use crate::walk::Stripes;
 use crate::write::Write;
 use core::ptr::null;
@@ -70,6 +71,15 @@ impl<M: Medium> Striper<'_, M> {
     /// # Safety
     /// `payload` is [`Self::redo_bytes`] long, or faults. The call is not inside a guard.
     pub unsafe fn put_redo(&self, offset: u64, bytes: usize, payload: *const u8) -> Result<(), IoFault> {
+        // SAFETY: the caller's promise.
+        let act = || unsafe { self.put_redo_unsummed(offset, bytes, payload) };
+        if self.sums == Summing::Off { act() } else { self.summed(offset, bytes as u64, Parity::Otherwise, act) }
+    }
+
+    /// # Safety
+    /// As for [`Self::put_redo`].
+    #[inline(always)]
+    unsafe fn put_redo_unsummed(&self, offset: u64, bytes: usize, payload: *const u8) -> Result<(), IoFault> {
         self.guarded(|| {
             // SAFETY: as the caller promises.
             unsafe {

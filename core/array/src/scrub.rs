@@ -13,11 +13,12 @@
 //! counts afterwards. The right bytes are computed from what one and the same look has read.
 
 use crate::striper::{BLOCK_BYTES, Done, IoFault, Striper};
+use crate::sums::Summing;
 use crate::walk::{Pieces, Stripes};
 use alloc::vec::Vec;
 use core::ops::Range;
 use layout::Place;
-use medium::Medium;
+use medium::{Medium, SUM_BLOCK_BYTES};
 use parity::{mul, q_coefficient};
 use units::{MemberSet, Slot};
 
@@ -44,6 +45,11 @@ pub enum Verdict {
     Unknown,
     /// More than one column is wrong, and which cannot be known.
     Several,
+    /// What these members hold does not fit its sum, and nothing that fits it can be computed from
+    /// the others.
+    Rotten(Vec<Slot>),
+    /// The redundancy fits: it is the sums of these members that are wrong.
+    Sums(Vec<Slot>),
 }
 
 /// A unit whose redundancy does not fit.
@@ -98,6 +104,7 @@ impl<M: Medium> Striper<'_, M> {
             unsafe { undo.place(0, 1).copy_from_nonoverlapping(right.as_ptr(), bytes) };
             undo.arm_mending(slot, member_offset, bytes);
         }
+        self.forget_sums_on(slot, member_offset, bytes as u64)?;
         let from = right.as_ptr();
         // SAFETY: `right` is that long; inside a guard.
         let done = self.guarded(|| unsafe { io.store(slot, member_offset, from, bytes) });
@@ -105,7 +112,11 @@ impl<M: Medium> Striper<'_, M> {
         if let Some(undo) = self.undo {
             undo.end_mending();
         }
-        done
+        done?;
+        if self.sums == Summing::Keep && bytes as u64 == SUM_BLOCK_BYTES && member_offset.is_multiple_of(SUM_BLOCK_BYTES) {
+            self.seal_block(slot, member_offset / SUM_BLOCK_BYTES, false)?;
+        }
+        Ok(())
     }
 
     fn units(&self, offset: u64, bytes: u64) -> Vec<Unit> {
@@ -215,7 +226,7 @@ fn differences(a: &[u8], b: &[u8]) -> u64 {
 
 /// What is wrong in a unit of a stripe.
 #[derive(PartialEq, Eq, Debug)]
-enum Wrong {
+pub(crate) enum Wrong {
     /// This source: a data column, or behind those P or Q.
     Source(usize),
     Unknown,
@@ -224,7 +235,7 @@ enum Wrong {
 
 /// How many bytes of a unit do not fit, and which source is wrong. `chunks` are the data columns,
 /// then P, then Q if there is one.
-fn locate(chunks: &[Vec<u8>], columns: usize) -> (u64, Wrong) {
+pub(crate) fn locate(chunks: &[Vec<u8>], columns: usize) -> (u64, Wrong) {
     let has_q = chunks.len() > columns + 1;
     let (mut bytes, mut named) = (0, None);
     for at in 0..chunks[0].len() {
@@ -260,7 +271,7 @@ fn differences_at(chunks: &[Vec<u8>], columns: usize, at: usize) -> (u8, u8) {
 }
 
 /// What a source ought to be by the others: P gives data, data give P and Q.
-fn computed(chunks: &[Vec<u8>], columns: usize, source: usize) -> Vec<u8> {
+pub(crate) fn computed(chunks: &[Vec<u8>], columns: usize, source: usize) -> Vec<u8> {
     let at = |at: usize| {
         let (p, q) = differences_at(chunks, columns, at);
         chunks[source][at] ^ if source > columns { q } else { p }

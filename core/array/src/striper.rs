@@ -22,6 +22,7 @@ use crate::level::{self, LevelTable};
 use crate::member::has_failed;
 use crate::mirror;
 use crate::shares::Reading;
+use crate::sums::{Parity, Summing};
 use crate::undo::UndoRecord;
 use core::mem::MaybeUninit;
 use layout::Geometry;
@@ -67,6 +68,8 @@ pub struct Striper<'a, M> {
     /// [`Medium::put`]), as it reaches members that cannot be mapped. A read is not changed by
     /// this.
     pub by_calls: bool,
+    /// What becomes of the sums of what is stored to ([`crate::sums`]).
+    pub sums: Summing,
 }
 
 /// Why an operation on a range stopped.
@@ -212,6 +215,21 @@ impl<M: Medium> Striper<'_, M> {
     /// is open. The caller holds the locks of the range and has allocated it on all members in use.
     #[inline]
     pub unsafe fn write(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
+        if self.sums != Summing::Off {
+            // A bad address is found before sums are taken away.
+            // SAFETY: the caller's promise.
+            unsafe { self.probe_source(src, bytes) }?;
+            // SAFETY: the caller's promise.
+            return self.summed(offset, bytes as u64, Parity::Written, || unsafe { self.write_unsummed(offset, src, bytes) });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.write_unsummed(offset, src, bytes) }
+    }
+
+    /// # Safety
+    /// As for [`Self::write`].
+    #[inline(always)]
+    unsafe fn write_unsummed(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let io = self.io();
         self.guarded(|| {
             // SAFETY: the buffer is the caller's promise.
@@ -239,7 +257,8 @@ impl<M: Medium> Striper<'_, M> {
     /// range and has allocated it on all members in use.
     pub fn zero(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
         let io = self.io();
-        self.guarded(|| (self.table().zero)(&io, offset, bytes))
+        let act = || self.guarded(|| (self.table().zero)(&io, offset, bytes));
+        if self.sums == Summing::Off { act() } else { self.summed(offset, bytes, Parity::Otherwise, act) }
     }
 
     /// Stores what `record` saved back to the members in use. [`IoFault::Os`] with `IO` if the
@@ -247,6 +266,7 @@ impl<M: Medium> Striper<'_, M> {
     pub fn put_back(&self, record: &UndoRecord<'_>) -> Result<(), IoFault> {
         let io = self.io();
         let Some((members, offset, bytes)) = record.saved(self.members.len()) else { return Err(IoFault::Os(OsError::IO)) };
+        members.iter().try_for_each(|slot| self.forget_sums_on(slot, offset, bytes as u64))?;
         self.guarded(|| {
             for (index, slot) in members.iter().enumerate().filter(|(_, slot)| !io.out.contains(*slot)) {
                 // SAFETY: the record saves that many bytes of each member; inside a guard.
@@ -263,6 +283,7 @@ impl<M: Medium> Striper<'_, M> {
     /// Then nothing is changed, but at RAID 6 with both parities: P is believed, and Q made to
     /// agree with it.
     pub fn resync(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
+        self.forget_sums(offset, bytes)?;
         let io = self.io();
         self.guarded(|| (self.table().resync)(&io, offset, bytes))
     }
@@ -293,7 +314,7 @@ impl<M: Medium> Striper<'_, M> {
     #[inline(always)]
     pub(crate) fn io(&self) -> Io<'_, M> {
         debug_assert!(absent(self.members).minus(self.out).is_empty(), "a member that is not open is out");
-        let Self { geometry, members, out, turn, reading, kernels, undo, by_calls } = *self;
+        let Self { geometry, members, out, turn, reading, kernels, undo, by_calls, sums: _ } = *self;
         Io { geometry, members, out, turn, reading, kernels, undo, by_calls }
     }
 

@@ -136,7 +136,7 @@ fn blank(config: &Config) -> Result<Superblock> {
         *member = MemberEntry { uuid: random_uuid()?, state: MemberState::InSync, ..MemberEntry::default() };
     }
     let name = if config.name.is_empty() { "unnamed" } else { &config.name };
-    Ok(Superblock {
+    let superblock = Superblock {
         features: Features::default(),
         array_uuid: random_uuid()?,
         array_name: ArrayName::new(name).map_err(|_| OsError::INVAL)?,
@@ -161,7 +161,8 @@ fn blank(config: &Config) -> Result<Superblock> {
         copy_sequence: 0,
         members,
         journal: None,
-    })
+    };
+    Ok(if config.sums { superblock.with_sums() } else { superblock })
 }
 
 pub(crate) fn for_slot(superblock: &Superblock, slot: Slot) -> Superblock {

@@ -355,6 +355,7 @@ impl Files {
     /// has it open.
     pub fn discard_inode(&self, attribute: Attribute) {
         self.table.free(&self.array, attribute.inode);
+        self.remove_sums(attribute);
     }
 
     /// Opens the file that `attribute` names. `backing` opens its backing files (for reading and
@@ -644,6 +645,7 @@ impl Files {
     fn free(&self, inode: &Inode) {
         self.discard_if_kept(inode.attribute(), inode.name());
         self.table.free(&self.array, inode.number);
+        self.remove_sums(inode.attribute());
         self.forget_unfollowed(inode);
     }
 
@@ -663,6 +665,7 @@ impl Files {
                 let Ok(record) = self.record(attribute) else { return };
                 self.note_freed(attribute, record.size);
                 self.table.free(&self.array, attribute.inode);
+                self.remove_sums(attribute);
                 self.forget_left(key(attribute.inode, attribute.generation), name);
                 if self.is_kept(attribute) && !cut() {
                     runtime.recall_idle();

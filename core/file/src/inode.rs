@@ -27,6 +27,8 @@ pub struct Inode {
     pub(crate) backing: Vec<Option<Backing>>,
     /// The members whose backing files are not open here.
     absent: MemberSet,
+    /// Whether the blocks of its backing files have sums.
+    pub(crate) has_sums: bool,
     pub(crate) entry: FileEntry,
     shared: &'static SharedFile,
     pub(crate) writable: bool,
@@ -152,6 +154,7 @@ impl Inode {
             generation: record.generation,
             geometry: record.geometry(),
             absent: array::absent(&backing),
+            has_sums: files.has_sums(&record.geometry()),
             backing,
             entry,
             shared: files.array().runtime().file(entry),
@@ -249,7 +252,8 @@ impl Inode {
             self.mind_holes();
         }
         let (geometry, kernels, reading) = (&self.geometry, self.files.kernels(), self.files.array().runtime().reading());
-        Striper { geometry, members: &self.backing, out, turn: self.number, reading, kernels, undo: None, by_calls: false }
+        let sums = self.summing();
+        Striper { geometry, members: &self.backing, out, turn: self.number, reading, kernels, undo: None, by_calls: false, sums }
     }
 
     /// Sees to it that loads take no space for holes: a user who may only read could fill the

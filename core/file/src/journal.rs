@@ -596,7 +596,9 @@ impl Inode {
             loop {
                 let out = self.out();
                 let payload = journal.lanes.payload_of(lane, record, out).ok_or(OsError::IO)?;
-                match self.put(record, out, payload) {
+                // Of bytes that are half written no sum is compared.
+                let forgotten = self.striper(out).forget_sums(record.offset, record.length as u64);
+                match forgotten.and_then(|()| self.put(record, out, payload)) {
                     Ok(()) => break,
                     Err(IoFault::BadAddress) => self.files.lane_failed(journal, lane, record.payload_bytes)?,
                     Err(fault) => {

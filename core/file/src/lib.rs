@@ -47,6 +47,7 @@ mod shortened;
 mod slices;
 mod space;
 mod stripes;
+mod sums;
 mod table;
 mod told;
 mod undo;

@@ -286,6 +286,7 @@ impl Mapped {
         array.before_change()?;
         self.record.widen(start, end);
         array.note_change(self.file.shared(), self.file.number);
+        self.file.forget_sums_of_mapping(start, end)?;
         if self.file.stores_into_copy() {
             // What is followed announces itself.
             return Ok(());
@@ -385,8 +386,14 @@ impl Inode {
             // SAFETY: as the caller promises.
             return unsafe { self.read_copy(&copy, offset, dst, bytes) };
         }
+        let striper = self.striper(self.out_for_stores());
         // SAFETY: as above.
-        unsafe { self.striper(self.out_for_stores()).read(offset, dst, bytes) }
+        unsafe {
+            if self.has_sums && !self.out().is_empty() {
+                return self.read_computed(&striper, offset, dst, bytes);
+            }
+            striper.read(offset, dst, bytes)
+        }
     }
 
     /// The members that are out, and on levels with copies those on which stores through mappings

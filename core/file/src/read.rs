@@ -70,6 +70,10 @@ impl Inode {
     #[inline(always)]
     pub(crate) unsafe fn read_range(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         if !self.shared().is_mapped() {
+            if self.has_sums && !self.out().is_empty() {
+                // SAFETY: as the caller promises.
+                return unsafe { self.read_computed(&self.reader(), offset, dst, bytes) };
+            }
             // SAFETY: as the caller promises.
             return unsafe { self.reader().read(offset, dst, bytes) };
         }

@@ -29,6 +29,7 @@ use crate::table::{InodeTable, Record};
 use crate::undo;
 use alloc::vec::Vec;
 use array::runtime::is_filtered;
+use array::sums::Summing;
 use array::{Array, IoFault, Reading, Striper};
 use core::sync::atomic::Ordering;
 use dax::Backing;
@@ -132,6 +133,7 @@ impl Inode {
             let size = self.size();
             let range = self.noted().unwrap_or(NOTHING);
             if is_away() && self.agrees(&range, size) {
+                self.forget_sums_of_noted(&range, size)?;
                 self.doubt(self.stripes_of(&range, size).1);
                 shared.resync_waits.store(WAITS_FOR_MEMBER, Ordering::Release);
                 return Ok(());
@@ -440,6 +442,7 @@ impl Inode {
     /// whole file if members lost it) agree and durable. The caller holds the size lock and all
     /// stripe locks.
     fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
+        self.forget_sums_of_noted(range, size)?;
         let lost = range.lost.minus(self.out());
         if !lost.is_empty() && self.can_compute(range.lost)? {
             // Copies that no crash has left different are not made agree: one may be wrong, and a
@@ -623,7 +626,12 @@ impl Inode {
             // Where copies differ, the one that readers have seen and the others will be made equal
             // to.
             let without = Striper { reading: Reading::LOWEST, ..self.striper(self.out().union(lost)) };
-            without.read(offset, data.as_mut_ptr(), (end - offset) as usize)?;
+            let bytes = (end - offset) as usize;
+            match without.sums {
+                Summing::Off => without.read(offset, data.as_mut_ptr(), bytes)?,
+                // Nothing is made anew from what has rotted.
+                _ => without.read_checked(offset, data.as_mut_ptr(), bytes, true)?,
+            }
             self.striper(self.out()).write(offset, data.as_ptr(), data.len())
         }
     }

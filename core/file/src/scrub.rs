@@ -112,6 +112,9 @@ impl Inode {
     pub fn scrub(&self, mode: ScrubMode, watch: &mut Watch<'_>) -> Result<Scrubbed, OsError> {
         // Units that do not fit because of stores that cannot be followed now count as not settled.
         let _ = self.finish_mappings();
+        if self.has_sums {
+            self.ready_sums()?;
+        }
         let (end, block) = (self.size(), self.geometry.lock_block_bytes());
         let step = STEP_BYTES.next_multiple_of(block);
         let mut scrubbed = Scrubbed { out: self.out(), ..Scrubbed::default() };
@@ -129,6 +132,9 @@ impl Inode {
             if at < stop {
                 let look = self.look_settled(at..stop, mode, &mut scrubbed)?;
                 reached = look.end.max(at);
+                if look.found.is_empty() && at < reached {
+                    self.seal(at..reached)?;
+                }
                 scrubbed.unsettled_bytes += self.judge(&look.found, mode, watch);
                 scrubbed.bytes += reached - at;
             }
@@ -333,10 +339,51 @@ impl Inode {
 
     fn compare(&self, range: Range<u64>) -> Result<Vec<Mismatch>, IoFault> {
         let (striper, bytes) = (self.striper(self.out()), range.end - range.start);
-        match striper.verify(range.start, bytes)? {
-            0 => Ok(Vec::new()),
-            _ => striper.examine(range.start, bytes),
+        let fits = striper.verify(range.start, bytes)? == 0;
+        if !self.believes_sums() {
+            return if fits { Ok(Vec::new()) } else { striper.examine(range.start, bytes) };
         }
+        self.refresh_allocations();
+        let by_sums = striper.examine_sums(range.start, bytes)?;
+        let mut found = if fits { Vec::new() } else { striper.examine(range.start, bytes)? };
+        // Sums know better.
+        let length = |unit: &Mismatch| unit.file.end - unit.file.start;
+        let meet = |a: &Mismatch, b: &Mismatch| {
+            a.member_offset < b.member_offset + length(b) && b.member_offset < a.member_offset + length(a)
+        };
+        found.retain(|unit| !by_sums.iter().any(|other| meet(unit, other)));
+        found.extend(by_sums);
+        found.sort_by_key(|unit| unit.file.start);
+        Ok(found)
+    }
+
+    /// Gives sums to blocks of a range that have none, where redundancy fits. What cannot be sealed
+    /// now is left to the next scrub.
+    fn seal(&self, range: Range<u64>) -> Result<(), OsError> {
+        let bytes = range.end - range.start;
+        if !self.may_seal() || self.striper(self.out()).is_sealed(range.start, bytes).unwrap_or(true) {
+            return Ok(());
+        }
+        self.files.array().before_change()?;
+        let block = self.geometry.lock_block_bytes();
+        let mut at = range.start;
+        while at < range.end {
+            let stop = range.end.min((at / block + 1) * block);
+            self.with_lanes(|| {
+                self.holding_to_look(Blocks::of(&self.geometry, at, stop - at), |_| {
+                    let end = stop.min(self.size());
+                    if at >= end || !self.may_seal() {
+                        return Ok(());
+                    }
+                    let sealed = self
+                        .compare(at..end)
+                        .and_then(|found| if found.is_empty() { self.striper(self.out()).seal(at, end - at) } else { Ok(()) });
+                    sealed.or_else(|fault| self.after_fault(fault))
+                })
+            })?;
+            at = stop;
+        }
+        Ok(())
     }
 
     /// Mends a unit. None: it is not settled any more.
@@ -389,6 +436,12 @@ impl Inode {
                     }
                     Mended::Rewritten
                 }
+                Verdict::Sums(slots) => {
+                    let mended = self.striper(self.out()).mend_sums(slots, present.member_offset);
+                    mended.or_else(|fault| self.after_fault(fault).and(Err(OsError::IO)))?;
+                    Mended::Rewritten
+                }
+                Verdict::Rotten(_) => return Ok(Some(Mended::No)),
                 Verdict::Unknown | Verdict::Several => {
                     if let Some(record) = record {
                         // A process that inherits the lock from now on is to go on with the resync.

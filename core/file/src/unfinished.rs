@@ -69,6 +69,14 @@ impl Inode {
             self.shared().stripes_unfinished.fetch_or(held.inherited, Ordering::AcqRel);
             return Err(OsError::IO);
         }
+        if self.has_sums
+            && self.writable
+            && let Err(error) = self.ready_sums()
+        {
+            // Nothing may be stored without them.
+            self.shared().stripes_unfinished.fetch_or(held.inherited, Ordering::AcqRel);
+            return Err(error);
+        }
         let inherited = if held.inherited == 0 { 0 } else { held.inherited & !self.only_looked_at(held.inherited) };
         let unfinished = inherited | self.shared().stripes_unfinished.load(Ordering::Relaxed) & held.mask();
         if unfinished != 0 {
@@ -293,6 +301,7 @@ impl Inode {
             self.resync_noted()?;
         }
         self.set_size(size);
+        self.forget_sums_behind(size)?;
         let kept = self.geometry.member_bytes(size);
         shared.allocated_end.store(kept, Ordering::Release);
         self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;

@@ -211,7 +211,12 @@ impl Inode {
         let is_one_call =
             bytes <= CALLED_BYTES_MAX && (!self.geometry.level().has_chunks() || bytes as u64 <= self.geometry.chunk().bytes());
         let is_volatile = || self.in_use().all(|(_, backing)| backing.domain() == PersistenceDomain::Volatile);
-        is_one_call && self.out().is_empty() && self.files.journal().is_none() && !self.shared().is_mapped() && is_volatile()
+        is_one_call
+            && !self.has_sums
+            && self.out().is_empty()
+            && self.files.journal().is_none()
+            && !self.shared().is_mapped()
+            && is_volatile()
     }
 
     /// Stores the first bytes of the file by calls. Most small files are written once and closed,

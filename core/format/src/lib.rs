@@ -88,6 +88,8 @@ pub const CHANGED_FILE: &core::ffi::CStr = c"changed";
 pub const KEPT_FILE: &core::ffi::CStr = c"kept";
 /// The name within [`DIRECTORY`] of the token that a member has got as it left in order.
 pub const LEFT_FILE: &core::ffi::CStr = c"left";
+/// The name within [`DIRECTORY`] of the directory of the sums of files' blocks.
+pub const SUMS_DIRECTORY: &core::ffi::CStr = c"sums";
 /// The lanes' name within [`DIRECTORY`].
 pub const LANES_FILE: &core::ffi::CStr = c"lanes";
 

@@ -42,12 +42,15 @@ const JOURNAL_INTERNAL: u8 = 2;
 /// A member is being rebuilt: a program that does not know that state would not tell what the array
 /// bears meanwhile.
 const INCOMPATIBLE_REBUILDING: u64 = 2;
+/// Files have sums of their blocks: a program that does not know them would store bytes that no
+/// longer fit their sums.
+const INCOMPATIBLE_SUMS: u64 = 4;
 /// Files may have another level or chunk than the array, by rules: a program that does not know it
-/// would not tell which files a member's loss takes along. Bit 2 is left to another feature.
+/// would not tell which files a member's loss takes along.
 pub const INCOMPATIBLE_SHAPES: u64 = 8;
 /// The bits that follow from other fields, and are not among [`Superblock::features`].
 const INCOMPATIBLE_DERIVED: u64 = INCOMPATIBLE_JOURNAL | INCOMPATIBLE_REBUILDING;
-const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_DERIVED | INCOMPATIBLE_SHAPES;
+const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_DERIVED | INCOMPATIBLE_SUMS | INCOMPATIBLE_SHAPES;
 const READ_ONLY_KNOWN: u64 = 0;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -568,6 +571,19 @@ impl Superblock {
     #[must_use]
     pub const fn copy_offset(copy: usize) -> u64 {
         (copy * COPY_BYTES) as u64
+    }
+
+    /// Whether the array's files have sums of their blocks.
+    #[must_use]
+    pub const fn has_sums(&self) -> bool {
+        self.features.incompatible & INCOMPATIBLE_SUMS != 0
+    }
+
+    /// Says that the array's files have sums of their blocks. An array is made so.
+    #[must_use]
+    pub const fn with_sums(mut self) -> Self {
+        self.features.incompatible |= INCOMPATIBLE_SUMS;
+        self
     }
 
     /// Feature bits that forbid this program to write to the array. It may read.

@@ -21,6 +21,7 @@ mod descriptor;
 mod domain;
 mod holes;
 pub mod parked;
+mod sums;
 mod windows;
 
 pub use descriptor::Held;
@@ -31,7 +32,7 @@ pub use windows::set_window_bytes;
 
 use allocated::{GRANULE_BYTES, GRANULE_SHIFT};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use descriptor::Descriptor;
 use holes::Holes;
 use medium::{Medium, Span};
@@ -58,6 +59,7 @@ pub struct Backing {
     domain: PersistenceDomain,
     holes: Holes,
     windows: Windows,
+    sums: sums::SumsCell,
 }
 
 impl Backing {
@@ -90,7 +92,14 @@ impl Backing {
     fn mapped_by(descriptor: Descriptor, access: Access, domain: PersistenceDomain, window_shift: u32) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
         let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
-        Self { descriptor, mapping, domain, holes: Holes::new(), windows: Windows::new(window_shift) }
+        Self {
+            descriptor,
+            mapping,
+            domain,
+            holes: Holes::new(),
+            windows: Windows::new(window_shift),
+            sums: sums::SumsCell::new(),
+        }
     }
 
     /// The descriptor, for as long as what is returned lives.
@@ -130,7 +139,8 @@ impl Backing {
     /// Returns whether it has been. One thread at a time does that. The process has no record locks on
     /// the file, and nobody asks for one meanwhile.
     pub fn park(&self) -> bool {
-        self.descriptor.park()
+        let has_parked = self.sums.park();
+        self.descriptor.park() || has_parked
     }
 
     /// Whether the file has no descriptor at the moment: [`Self::fd`] takes system calls.
@@ -149,6 +159,18 @@ impl Backing {
     #[must_use]
     pub const fn domain(&self) -> PersistenceDomain {
         self.domain
+    }
+
+    /// Whether the sums of the file's blocks are open.
+    #[inline]
+    pub fn has_sums(&self) -> bool {
+        self.sums.is_open()
+    }
+
+    /// Takes the file that keeps the sums of this one's blocks. Of two threads that do so at once one
+    /// is heard. `may` is that of [`Self::of_file`].
+    pub fn open_sums(&self, fd: OwnedFd, may: fn() -> bool) {
+        self.sums.open(fd, self.domain, may);
     }
 
     /// The length of the backing file in bytes, asked of the kernel.
@@ -180,6 +202,7 @@ impl Backing {
         for granules in self.windows.iter().flat_map(windows::Window::known) {
             granules.remove(0, (self.windows.bytes() / GRANULE_BYTES) as usize);
         }
+        self.sums.forget_space();
     }
 
     fn grow(&self, start: u64, end: u64) -> Result<(), OsError> {
@@ -407,6 +430,9 @@ impl Medium for Backing {
 
     fn set_len(&self, bytes: u64) -> Result<(), OsError> {
         self.forget_allocations();
+        // What is cut off comes back as zeros. Before: a death in between leaves blocks without sums.
+        let kept = bytes.next_multiple_of(medium::SUM_BLOCK_BYTES);
+        self.sums.forget(kept, u64::MAX - kept)?;
         self.set_length(bytes)
     }
 
@@ -418,6 +444,7 @@ impl Medium for Backing {
         for (window, first, end) in self.runs(offset, end) {
             window.known().for_each(|granules| granules.remove(first, end));
         }
+        self.sums.forget(offset, bytes)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let fd = self.fd()?;
         retry_on_intr(|| fallocate(&fd, flags, offset, bytes))
@@ -427,13 +454,27 @@ impl Medium for Backing {
         // Everywhere: what was stored non-temporally is in memory before the kernel looks at it.
         persist::fence();
         if self.needs_sync_call() {
+            self.sums.persist(offset, bytes)?;
             return self.sync_mapped(offset, bytes).unwrap_or_else(|| self.sync_by_call());
         }
         Ok(())
     }
 
     fn owns(&self, address: usize) -> bool {
-        self.windows.own(address)
+        self.windows.own(address) || self.sums.owns(address)
+    }
+
+    fn ready_sums(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        self.sums.ready(offset, bytes)
+    }
+
+    #[inline]
+    fn sum(&self, block: u64) -> Option<&AtomicU32> {
+        self.sums.sum(block)
+    }
+
+    fn forget_sums(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        self.sums.forget(offset, bytes)
     }
 }
 

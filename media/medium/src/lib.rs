@@ -6,7 +6,11 @@
 #![cfg_attr(not(test), no_std)]
 
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
 use sys::OsError;
+
+/// Bytes of a backing file that have one sum.
+pub const SUM_BLOCK_BYTES: u64 = 4096;
 
 /// A run of mapped bytes of a backing file.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +65,27 @@ pub trait Medium {
     /// Makes what was stored in the range durable, as far as this medium's persistence domain needs
     /// anything for that.
     fn persist(&self, offset: u64, bytes: u64) -> Result<(), OsError>;
+
+    /// Sees to it that [`Self::sum`] knows the sums of the blocks that the range touches. Where no
+    /// space is left for sums, those blocks have none, and had none. May make system calls.
+    fn ready_sums(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
+
+    /// The sum of block number `block` of [`SUM_BLOCK_BYTES`]: 0 stands for none. None if the medium
+    /// keeps no sums, or has no space for this one. Touching it may fault, as a span may.
+    #[inline]
+    fn sum(&self, block: u64) -> Option<&AtomicU32> {
+        let _ = block;
+        None
+    }
+
+    /// Takes away the sums of all blocks that the range touches, durably where the medium is.
+    fn forget_sums(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
 
     /// Whether `address` lies in this medium's mappings: how a fault is traced to a member.
     fn owns(&self, address: usize) -> bool;

@@ -56,11 +56,13 @@ pub(crate) struct DataView {
     pub(crate) members: Vec<Slot>,
     /// The members that are known to be wrong.
     pub(crate) wrong: Vec<Slot>,
-    /// What the wrong member holds of the stripe: "data", "P" or "Q".
+    /// What the wrong member holds of the stripe: "data", "P" or "Q"; "checksum" if its bytes are
+    /// right and their checksum is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holds: Option<&'static str>,
     /// Whether the wrong members are known ("located"), whether it cannot be known which are wrong
-    /// ("unknown"), or whether more than one is wrong ("several").
+    /// ("unknown"), whether more than one is wrong ("several"), or whether checksums say which are
+    /// wrong and the others do not give what they were ("rotten").
     pub(crate) verdict: &'static str,
     /// What was done: "no" (nothing), "rewritten" (the wrong members' bytes, from the others),
     /// "recomputed" (copies and parity, from the data), "failed", or "waits" (for the resync by the
@@ -113,6 +115,8 @@ impl DataView {
             }
             Verdict::Unknown => (Vec::new(), None, "unknown"),
             Verdict::Several => (Vec::new(), None, "several"),
+            Verdict::Rotten(wrong) => (wrong.clone(), None, "rotten"),
+            Verdict::Sums(wrong) => (wrong.clone(), Some("checksum"), "located"),
         };
         let (mended, why) = match mended {
             Mended::No if matches!(mode, ScrubMode::CheckWaiting | ScrubMode::RepairWaiting) => ("waits", None),
@@ -156,11 +160,14 @@ impl DataView {
         };
         let said = match (self.verdict, self.holds) {
             ("located", Some("data")) => format!("{} is wrong", paths(&self.wrong)),
+            ("located", Some("checksum")) => format!("the checksum on {} is wrong", paths(&self.wrong)),
+            ("rotten", _) => format!("{} is wrong by its checksum, and the others do not give what it was", paths(&self.wrong)),
             ("located", holds) => format!("{} of the stripe on {} is wrong", holds.unwrap_or("parity"), paths(&self.wrong)),
             ("several", _) => format!("more than one of {} is wrong", paths(&self.members)),
             _ => format!("which of {} is wrong cannot be known without checksums", paths(&self.members)),
         };
         let done = match (self.mended, &self.why) {
+            ("rewritten", _) if self.holds == Some("checksum") => "; made anew".to_owned(),
             ("rewritten", _) => "; rewritten from the others".to_owned(),
             ("recomputed", _) => "; copies and parity made from the data".to_owned(),
             ("waits", _) => "; it waits for resync, which makes copies and parity from the data".to_owned(),

@@ -39,6 +39,20 @@ impl TestArray {
         Self::configured(directory, level, member_count, chunk_bytes, |config| config)
     }
 
+    /// With sums of the files' blocks.
+    pub fn summed(level: Level, member_count: usize, chunk_bytes: u64) -> Self {
+        Self::configured(scratch(), level, member_count, chunk_bytes, |config| Config { sums: true, ..config })
+    }
+
+    /// With sums and a journal on the members.
+    pub fn summed_and_journaled(level: Level, member_count: usize, chunk_bytes: u64) -> Self {
+        Self::configured(scratch(), level, member_count, chunk_bytes, |config| {
+            let mut config = config.with_journal(&JournalPlace::Members).unwrap();
+            (config.journal_lanes, config.sums) = (2, true);
+            config
+        })
+    }
+
     /// With a journal of two lanes, on members or in a file beside them.
     pub fn journaled(level: Level, member_count: usize, chunk_bytes: u64, on_members: bool) -> Self {
         let directory = scratch();
@@ -67,7 +81,9 @@ impl TestArray {
             })
             .collect();
         let config = Config::new(level, ChunkBytes::new(chunk_bytes), &mounts, &[b"/data".to_vec()], String::new()).unwrap();
-        let config = configure(config);
+        let mut config = configure(config);
+        // All tests can be run on arrays whose files have sums.
+        config.sums |= std::env::var_os("CXLRAID_TEST_SUMS").is_some();
         let files = Files::new(Array::attach(&config).unwrap()).unwrap();
         files.array().runtime().me();
         Self { files, config, directory, attached: Mutex::new(vec![files]) }
@@ -157,7 +173,9 @@ impl Drop for TestArray {
 /// and a test program has many arrays one after the other.
 fn close_kept_open(directory: &Path) {
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
-        let is_one = |path: PathBuf| path.starts_with(directory) && path.iter().any(|name| name == ".cxlraid");
+        // Those of sums go with their files.
+        let has = |path: &Path, wanted: &str| path.iter().any(|name| name == wanted);
+        let is_one = |path: PathBuf| path.starts_with(directory) && has(&path, ".cxlraid") && !has(&path, "sums");
         let is_one = std::fs::read_link(entry.path()).is_ok_and(is_one);
         if let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| is_one) {
             // SAFETY: nobody uses the array any more, and nothing drops it.

@@ -12,6 +12,8 @@ pub(super) const CLFLUSHOPT: u32 = 1 << 3;
 pub(super) const CLWB: u32 = 1 << 4;
 /// String copies are fast from their first bytes on (ERMS and FSRM).
 pub(super) const FAST_STRINGS: u32 = 1 << 5;
+/// CRC-32C (SSE 4.2).
+pub(super) const CRC: u32 = 1 << 6;
 /// The answer is known; so that it is never 0.
 const KNOWN: u32 = 1 << 31;
 
@@ -36,6 +38,9 @@ fn detect() -> u32 {
         let bit = |register: u32, bit: u32| register >> bit & 1 == 1;
         // OSXSAVE says that xgetbv may be used; XCR0 which registers the kernel saves: 1 xmm, 2
         // ymm, 5..=7 masks and zmm.
+        if bit(leaf1.ecx, 20) {
+            found |= CRC;
+        }
         let enabled = if bit(leaf1.ecx, 27) { xcr0() } else { 0 };
         if enabled & 0x06 == 0x06 && bit(leaf1.ecx, 28) && bit(leaf7.ebx, 5) {
             found |= AVX2;

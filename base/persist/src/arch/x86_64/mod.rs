@@ -3,8 +3,11 @@
 mod avx2;
 mod avx512;
 mod cpuid;
+mod crc;
 pub(crate) mod guard;
 mod sse2;
+
+pub(crate) use crc::{crc_lanes, has_crc};
 
 use super::Table;
 use core::arch::asm;

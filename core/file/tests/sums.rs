@@ -1,0 +1,469 @@
+//! Sums of blocks: every flipped byte of data, parity and sums is found by the next scrub, which
+//! knows what is wrong and mends it; and nothing that programs do, deaths or crashes ever makes a
+//! scrub see what is not.
+
+mod common;
+
+use array::{Mismatch, Verdict};
+use common::{Random, SHAPES_WITH_REDUNDANCY as SHAPES, TestArray, flip, read, write};
+use cxlraid_file::{FileRef, Mapped, Mended, ScrubMode, Watch};
+use format::Attribute;
+use layout::Level;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+const CHUNK: u64 = 4096;
+
+fn scrub(file: &FileRef, mode: ScrubMode) -> Vec<(Mismatch, Mended)> {
+    let mut found = Vec::new();
+    let mut add = |mismatch: &Mismatch, mended| found.push((mismatch.clone(), mended));
+    file.scrub(mode, &mut Watch { found: &mut add, goes_on: &mut |_, _| true }).unwrap();
+    found
+}
+
+fn sums_path(array: &TestArray, slot: usize, file: Attribute) -> PathBuf {
+    array.member_path(slot).join(format!(".cxlraid/sums/{:x}-{:x}", file.inode, file.generation))
+}
+
+/// Says which blocks of the file have a sum on a member.
+fn sums_of(array: &TestArray, slot: usize, file: Attribute) -> Vec<u32> {
+    let bytes = std::fs::read(sums_path(array, slot, file)).unwrap_or_default();
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+#[test]
+fn every_flipped_byte_of_data_and_parity_is_located_and_mended() {
+    for (level, members) in SHAPES {
+        let mut random = Random(11 + members as u64);
+        let array = TestArray::summed(level, members, CHUNK);
+        let file = array.open("file", array.create("file"));
+        for size in [1, 1000, 4096, 100_000, 1_300_001] {
+            file.truncate(0).unwrap();
+            let content = random.bytes(size);
+            write(&file, 0, &content);
+            // What was written has sums by that; the zeros behind the end get theirs by a scrub.
+            let first = file.geometry().data_slot(0, 0, 0);
+            flip(&array, first, size as u64 / 2 % CHUNK);
+            let found = scrub(&file, ScrubMode::Repair);
+            assert!(matches!(&found[..], [(_, Mended::Rewritten)]), "{level:?} {members} size {size}: {found:?}");
+            assert_eq!(scrub(&file, ScrubMode::Check), []);
+            let held = file.geometry().member_bytes(size as u64);
+            for round in 0..12 {
+                let (slot, offset) = (random.below(members as u64) as usize, random.below(held));
+                let geometry = file.geometry();
+                let stripe = offset / CHUNK;
+                let is_behind = |column: usize| {
+                    (stripe * geometry.data_columns() as u64 + column as u64) * CHUNK + offset % CHUNK >= size as u64
+                };
+                let column = (0..geometry.data_columns())
+                    .find(|&column| (0..geometry.copy_count()).any(|copy| geometry.data_slot(stripe, column, copy) == slot));
+                if level.has_chunks() && geometry.copy_count() > 1 && column.is_some_and(is_behind) {
+                    // Behind the end copies are zeros, and need no sums for that.
+                    continue;
+                }
+                flip(&array, slot, offset);
+                let at = format!("{level:?} {members} size {size} round {round}: member {slot} at {offset}");
+                let found = scrub(&file, ScrubMode::Check);
+                assert_eq!(found.len(), 1, "{at}: {found:?}");
+                let (mismatch, mended) = &found[0];
+                assert!((mismatch.member_offset..mismatch.member_offset + 4096).contains(&offset), "{at}: {mismatch:?}");
+                assert_eq!((mismatch.bytes, *mended), (1, Mended::No), "{at}");
+                assert!(
+                    matches!(&mismatch.verdict, Verdict::Located(wrong) if wrong.len() == 1 && wrong[0].0 == slot),
+                    "{at}: {mismatch:?}"
+                );
+                let mended = scrub(&file, ScrubMode::Repair);
+                assert_eq!(mended.iter().map(|(_, mended)| *mended).collect::<Vec<_>>(), [Mended::Rewritten], "{at}");
+                assert_eq!(scrub(&file, ScrubMode::Check), [], "{at}");
+                assert!(read(&file, 0, size) == content, "{at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_sum_is_found_and_costs_no_data() {
+    for (level, members) in SHAPES {
+        let mut random = Random(5);
+        let array = TestArray::summed(level, members, CHUNK);
+        let attribute = array.create("file");
+        let file = array.open("file", attribute);
+        let content = random.bytes(300_000);
+        write(&file, 0, &content);
+        let blocks = file.geometry().member_bytes(300_000).div_ceil(4096);
+        for at in 0..4 * blocks.min(20) {
+            let slot = random.below(members as u64) as usize;
+            let sums = File::options().read(true).write(true).open(sums_path(&array, slot, attribute)).unwrap();
+            let mut byte = [0];
+            sums.read_exact_at(&mut byte, at).unwrap();
+            sums.write_all_at(&[byte[0] ^ (1 << random.below(8))], at).unwrap();
+            let found = scrub(&file, ScrubMode::Repair);
+            let [(mismatch, Mended::Rewritten)] = &found[..] else { panic!("{level:?} member {slot} at {at}: {found:?}") };
+            assert!(matches!(&mismatch.verdict, Verdict::Sums(wrong) if wrong[..] == [slot]), "{level:?} {mismatch:?}");
+            assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members}");
+        }
+        assert!(read(&file, 0, content.len()) == content);
+    }
+}
+
+/// Without redundancy a rotten block is told, and nothing is made of it.
+#[test]
+fn without_redundancy_what_has_rotted_is_told() {
+    for (level, members) in [(Level::Raid0, 2), (Level::Raid1, 1), (Level::Raid0, 1)] {
+        if layout::Geometry::new(level, members, units::ChunkBytes::DEFAULT).is_err() {
+            continue;
+        }
+        let array = TestArray::summed(level, members, CHUNK);
+        let file = array.open("file", array.create("file"));
+        let content = Random(2).bytes(50_000);
+        write(&file, 0, &content);
+        assert_eq!(scrub(&file, ScrubMode::Repair), []);
+        flip(&array, members - 1, 5000);
+        for mode in [ScrubMode::Check, ScrubMode::Repair] {
+            let found = scrub(&file, mode);
+            let [(mismatch, Mended::No)] = &found[..] else { panic!("{level:?}: {found:?}") };
+            assert!(matches!(&mismatch.verdict, Verdict::Rotten(wrong) if wrong[..] == [members - 1]), "{level:?} {mismatch:?}");
+        }
+    }
+}
+
+/// A write beside a byte that has rotted, over it, or over a row with it, does not hide it; and a scrub
+/// makes nothing wrong that is right.
+#[test]
+fn a_write_into_a_rotten_block_or_stripe_hides_nothing() {
+    for (level, members) in SHAPES.into_iter().chain([(Level::Raid5, 6), (Level::Raid6, 8)]) {
+        let mut random = Random(17);
+        let array = TestArray::summed(level, members, CHUNK);
+        let file = array.open("file", array.create("file"));
+        let mut mended = 0;
+        for round in 0..60 {
+            let mut content = random.bytes(200_000);
+            file.truncate(0).unwrap();
+            write(&file, 0, &content);
+            assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members} round {round}");
+            let (slot, at) = (random.below(members as u64) as usize, random.below(3 * 4096));
+            flip(&array, slot, at);
+            let rotten = std::fs::read(array.member_path(slot).join("data/file")).unwrap();
+            let near = random.below(50_000);
+            let (offset, length) = match random.below(3) {
+                0 => (near / 4096 * 4096, 4096),
+                1 => (near, 1 + random.below(200) as usize),
+                _ => (near, 1 + random.below(30_000) as usize),
+            };
+            let bytes = random.bytes(length);
+            write(&file, offset, &bytes);
+            content[offset as usize..][..length].copy_from_slice(&bytes);
+            let held = std::fs::read(array.member_path(slot).join("data/file")).unwrap();
+            let is_left = held[at as usize] == rotten[at as usize];
+            let found = scrub(&file, ScrubMode::Repair);
+            let what = format!("{level:?} {members} round {round}: member {slot} at {at}, {length} bytes at {offset}: {found:?}");
+            let shown = read(&file, 0, content.len());
+            let wrong = (0..content.len()).filter(|&at| shown[at] != content[at]).count();
+            if found.iter().all(|(_, mended)| *mended == Mended::Rewritten) {
+                assert_eq!(wrong, 0, "{what}");
+                mended += usize::from(!found.is_empty());
+                let again = scrub(&file, ScrubMode::Check);
+                assert!(
+                    again.iter().all(|(mismatch, _)| matches!(
+                        mismatch.verdict,
+                        Verdict::Rotten(_) | Verdict::Located(_) | Verdict::Sums(_)
+                    )),
+                    "{what} then {again:?}"
+                );
+            } else {
+                // It is told, and nothing but that byte is wrong.
+                assert!(wrong <= 1, "{wrong}: {what}");
+            }
+            assert!(!found.is_empty() || !is_left || wrong == 0, "{what}");
+        }
+        assert!(mended > 10, "{level:?} {members}: {mended}");
+    }
+}
+
+/// With a member out nothing is computed from a block that has rotted: EIO, and where there is
+/// redundancy to spare the right bytes.
+#[test]
+fn no_wrong_byte_is_computed_from_a_rotten_one() {
+    for (level, members) in [(Level::Raid4, 3), (Level::Raid5, 3), (Level::Raid5, 6), (Level::Raid6, 5), (Level::Raid6, 8)] {
+        let (mut refused, mut given) = (0, 0);
+        for seed in 1..16 {
+            let mut random = Random(seed * 91);
+            let array = TestArray::summed(level, members, CHUNK);
+            let file = array.open("file", array.create("file"));
+            let mut content = random.bytes(150_000);
+            write(&file, 0, &content);
+            assert_eq!(scrub(&file, ScrubMode::Check), []);
+            let out = random.below(members as u64) as usize;
+            let slot = (out + 1 + random.below(members as u64 - 1) as usize) % members;
+            let (at, held) = (random.below(3 * 4096), file.geometry().member_bytes(150_000));
+            flip(&array, slot, at.min(held - 1));
+            let _ = array.files.array().runtime().add_out(units::MemberSet::EMPTY.with(out));
+            for round in 0..30 {
+                // Reads, and writes beside them that make parity anew.
+                if round % 3 == 2 {
+                    let (offset, length) = match random.below(2) {
+                        0 => (random.below(30) * 4096, 4096),
+                        _ => (random.below(100_000), 1 + random.below(9000) as usize),
+                    };
+                    let bytes = random.bytes(length);
+                    if file.write_slice(offset, &bytes).is_ok() {
+                        content[offset as usize..][..length].copy_from_slice(&bytes);
+                    }
+                }
+                for block in 0..36u64 {
+                    let place = file.geometry().locate(block * 4096);
+                    let is_out = file.geometry().data_slot(place.stripe, place.column, 0) == out;
+                    let mut shown = vec![0; 4096];
+                    match file.read_slice(block * 4096, &mut shown) {
+                        Ok(_) => {
+                            let is_right = shown[..] == content[block as usize * 4096..][..4096];
+                            assert!(is_right || !is_out, "{level:?} {members} seed {seed} round {round} block {block}");
+                            given += usize::from(is_out);
+                        }
+                        Err(error) => {
+                            assert!(is_out && error == sys::OsError::IO, "{level:?} {members} seed {seed}: {error:?}");
+                            refused += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(given > 0 && (refused > 0 || level == Level::Raid6), "{level:?} {members}: {given} {refused}");
+    }
+}
+
+/// One random operation on a file.
+fn operate(random: &mut Random, file: &FileRef) {
+    let (offset, most) = (random.below(400_000), [100, 5000, 150_000][random.below(3) as usize]);
+    let bytes = 1 + random.below(most);
+    match random.below(12) {
+        0 => file.truncate(random.below(500_000)).unwrap(),
+        1 => file.punch(offset, bytes * 3, false).unwrap(),
+        2 => file.punch(offset, bytes, true).unwrap(),
+        3 => file.allocate(offset, bytes, random.below(2) == 0).unwrap(),
+        4 => {
+            let data = random.bytes(bytes as usize);
+            // SAFETY: the buffer is ours.
+            unsafe { file.append(data.as_ptr(), data.len()) }.unwrap();
+        }
+        // Whole blocks.
+        5..=7 => write(file, offset / 4096 * 4096, &random.bytes(bytes.next_multiple_of(4096) as usize)),
+        _ => write(file, offset, &random.bytes(bytes as usize)),
+    }
+}
+
+#[test]
+fn nothing_that_is_done_in_order_is_ever_told_to_be_wrong() {
+    let seeds = std::env::var("CXLRAID_TEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2);
+    for (level, members) in SHAPES.into_iter().chain([(Level::Raid0, 3), (Level::Raid5, 5), (Level::Raid6, 8)]) {
+        for (seed, chunk, is_journaled) in
+            (0..seeds).flat_map(|seed| [(seed, 4096, false), (seed, 65536, false), (seed, 4096, true)])
+        {
+            let mut random = Random(1 + seed * 77 + chunk);
+            let array = match is_journaled {
+                true => TestArray::summed_and_journaled(level, members, chunk),
+                false => TestArray::summed(level, members, chunk),
+            };
+            let attribute = array.create("file");
+            let mut file = array.open("file", attribute);
+            for step in 0..120 {
+                operate(&mut random, &file);
+                if random.below(20) == 0 {
+                    drop(file);
+                    file = array.open("file", attribute);
+                }
+                if random.below(4) == 0 {
+                    let found = scrub(&file, ScrubMode::Check);
+                    assert_eq!(found, [], "{level:?} {members} chunk {chunk} seed {seed} step {step} journal {is_journaled}");
+                }
+            }
+            // What was sealed can be counted upon: a byte that rots now is found.
+            assert_eq!(scrub(&file, ScrubMode::Check), []);
+            let size = file.size();
+            if size > 0 && file.has_redundancy() {
+                let sealed = sums_of(&array, 0, attribute).iter().filter(|&&sum| sum != 0).count();
+                assert!(sealed > 0, "{level:?} {members} of {size} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_write_beside_each_other_keep_sums_right() {
+    for (level, members) in SHAPES {
+        let array = TestArray::summed(level, members, CHUNK);
+        let file = array.open("file", array.create("file"));
+        write(&file, 0, &Random(1).bytes(300_000));
+        std::thread::scope(|scope| {
+            for seed in 1..4 {
+                let file = &file;
+                scope.spawn(move || {
+                    let mut random = Random(seed);
+                    for _ in 0..400 {
+                        let bytes = 1 + random.below(9000) as usize;
+                        write(file, random.below(290_000), &random.bytes(bytes));
+                    }
+                });
+            }
+            for _ in 0..5 {
+                assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members}");
+            }
+        });
+        assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members}");
+    }
+}
+
+/// What a program stores through a mapping has no sums until it is sealed.
+#[test]
+fn stores_through_mappings_are_no_rot() {
+    for (level, members) in SHAPES {
+        let array = TestArray::summed(level, members, CHUNK);
+        let attribute = array.create("file");
+        let file = array.open("file", attribute);
+        let content = Random(8).bytes(200_000);
+        write(&file, 0, &content);
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.store_directly().unwrap();
+        mapped.cover(0, 65536).unwrap();
+        // As a program's store, on the copy that mappings show.
+        let place = file.geometry().locate(4096 * 2 + 7);
+        let slot = file.geometry().data_slot(place.stripe, place.column, 0);
+        flip(&array, slot, file.geometry().member_offset(place.stripe) + place.within);
+        write(&file, 20_000, &[1; 5000]);
+        mapped.follow([(0, 65536)]).unwrap();
+        write(&file, 4096 * 2, &[2; 4096]);
+        assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members}");
+        flip(&array, slot, file.geometry().member_offset(place.stripe) + place.within);
+        mapped.follow([(0, 65536)]).unwrap();
+        drop(mapped);
+        assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members}");
+        flip(&array, slot, file.geometry().member_offset(place.stripe) + place.within);
+        let found = scrub(&file, ScrubMode::Repair);
+        assert!(matches!(&found[..], [(_, Mended::Rewritten)]), "{level:?} {members}: sealed, and then rotten: {found:?}");
+    }
+}
+
+const CHILD: &str = "CXLRAID_TEST_SUMS_CHILD";
+
+/// Not a test by itself: a process that writes until it is killed.
+#[test]
+fn child_process() {
+    let Ok(scene) = std::env::var(CHILD) else { return };
+    let mut words = scene.split(' ');
+    let mut word = || words.next().unwrap();
+    let (level, mounts) = (word().parse().unwrap(), word());
+    let [inode, generation, seed]: [u64; 3] = std::array::from_fn(|_| word().parse().unwrap());
+    let mounts: Vec<Vec<u8>> = mounts.split(':').map(|mount| mount.as_bytes().to_vec()).collect();
+    let config = array::Config::new(level, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+    let files = cxlraid_file::Files::new(array::Array::attach(&config).unwrap()).unwrap();
+    let fd = |slot: usize| {
+        let path = [&mounts[slot], &b"/data/file"[..]].concat();
+        Some(sys::rustix::fs::open(path, sys::rustix::fs::OFlags::RDWR, sys::rustix::fs::Mode::empty()).unwrap())
+    };
+    let backing = || Ok(((0..mounts.len()).map(fd).collect(), dax::Access::ReadWrite));
+    let file = files.open(Attribute { inode, generation }, true, backing).unwrap();
+    println!("ready");
+    let mut random = Random(seed);
+    loop {
+        operate(&mut random, &file);
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_no_sum_that_does_not_fit() {
+    use std::io::BufRead as _;
+    use std::process::{Command, Stdio};
+    let kills = std::env::var("CXLRAID_TEST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
+    for (level, members) in SHAPES.into_iter().chain([(Level::Raid0, 3), (Level::Raid5, 5)]) {
+        for is_journaled in [false, true] {
+            let array = match is_journaled {
+                true => TestArray::summed_and_journaled(level, members, CHUNK),
+                false => TestArray::summed(level, members, CHUNK),
+            };
+            let attribute = array.create("file");
+            let file = array.open("file", attribute);
+            write(&file, 0, &Random(1).bytes(400_000));
+            drop(file);
+            let mut random = Random(members as u64 + 40);
+            for kill in 0..kills {
+                let mounts: Vec<_> = array.config.mounts.iter().map(|mount| String::from_utf8_lossy(mount)).collect();
+                let scene =
+                    format!("{level} {} {} {} {}", mounts.join(":"), attribute.inode, attribute.generation, random.next());
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                command.args(["--exact", "child_process", "--nocapture"]).env(CHILD, scene).stdout(Stdio::piped());
+                let mut child = command.spawn().unwrap();
+                let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+                assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "the child has begun");
+                std::thread::sleep(std::time::Duration::from_micros(random.below(20_000)));
+                child.kill().unwrap();
+                child.wait().unwrap();
+                let file = array.open("file", attribute);
+                let found = scrub(&file, ScrubMode::Check);
+                assert_eq!(found, [], "{level:?} {members} journal {is_journaled} kill {kill}");
+                operate(&mut random, &file);
+                assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members} journal {is_journaled} kill {kill}");
+            }
+        }
+    }
+}
+
+/// After a crash any of the lines that a write has stored may be missing, of data, parity and sums
+/// alike, also where the sums are those of before.
+#[test]
+fn a_crash_leaves_no_sum_that_is_believed_and_does_not_fit() {
+    for (level, members) in SHAPES.into_iter().chain([(Level::Raid0, 3), (Level::Raid5, 5)]) {
+        for seed in 1..12 {
+            let mut random = Random(seed * 31);
+            let array = TestArray::summed(level, members, CHUNK);
+            let attribute = array.create("file");
+            let file = array.open("file", attribute);
+            write(&file, 0, &random.bytes(300_000));
+            assert_eq!(scrub(&file, ScrubMode::Check), []);
+            let paths = |slot: usize| [array.member_path(slot).join("data/file"), sums_path(&array, slot, attribute)];
+            let image = || -> common::Image { (0..members).flat_map(paths).map(|path| std::fs::read(path).unwrap()).collect() };
+            let before = image();
+            let offset = random.below(290_000);
+            let length = 1 + random.below(9000) as usize;
+            write(&file, offset, &random.bytes(length));
+            let cut = common::some_lines(&mut random, &before, &image());
+            for (path, bytes) in (0..members).flat_map(paths).zip(&cut) {
+                File::options().write(true).open(path).unwrap().write_all_at(bytes, 0).unwrap();
+            }
+            drop(file);
+            array.lose_segment();
+            let file = array.open_in(array.again(), "file", attribute);
+            let found = scrub(&file, ScrubMode::Check);
+            assert_eq!(found, [], "{level:?} {members} seed {seed}: {length} bytes at {offset}");
+            let length = 1 + random.below(90_000) as usize;
+            write(&file, random.below(200_000), &random.bytes(length));
+            assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members} seed {seed}");
+        }
+    }
+}
+
+/// A member that comes back after it was out, or is made anew, is not told to be wrong, and its sums
+/// are sealed.
+#[test]
+fn what_a_member_lost_has_no_sums_until_it_is_sealed() {
+    for (level, members) in SHAPES {
+        let array = TestArray::summed(level, members, CHUNK);
+        let attribute = array.create("file");
+        let file = array.open("file", attribute);
+        let content = Random(6).bytes(500_000);
+        write(&file, 0, &content);
+        drop(file);
+        let path = array.member_path(1).join("data/file");
+        let held = std::fs::metadata(&path).unwrap().len();
+        // The backing file is emptied behind the array's back: zeros, and the sums are those of before.
+        File::options().write(true).open(&path).unwrap().write_all_at(&vec![0; held as usize], 0).unwrap();
+        assert!(array.files.note_lost(attribute, 1));
+        let file = array.open("file", attribute);
+        assert!(read(&file, 0, content.len()) == content, "{level:?} {members}");
+        assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members}");
+        flip(&array, 1, 5000);
+        let found = scrub(&file, ScrubMode::Repair);
+        assert!(matches!(&found[..], [(_, Mended::Rewritten)]), "{level:?} {members}: {found:?}");
+        assert!(read(&file, 0, content.len()) == content, "{level:?} {members}");
+    }
+}
