@@ -665,7 +665,7 @@ mod tests {
     fn the_sum_of_parity_follows_from_those_of_the_data() {
         assert_eq!(sum(|_| 0), SUM_OF_ZEROS);
         let a = |at: usize| (at * 7 + at / 256) as u8;
-        let b = |at: usize| (at * 31 ^ at >> 5) as u8;
+        let b = |at: usize| ((at * 31) ^ (at >> 5)) as u8;
         let c = |at: usize| (at * at) as u8;
         assert_eq!(sum_of_all([sum(a), sum(b)].into_iter()), Some(sum(|at| a(at) ^ b(at))));
         assert_eq!(sum_of_all([sum(a), sum(b), sum(c)].into_iter()), Some(sum(|at| a(at) ^ b(at) ^ c(at))));

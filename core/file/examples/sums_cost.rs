@@ -18,7 +18,7 @@ fn made(directory: &std::path::Path, level: Level, members: usize, sums: bool) -
     let paths: Vec<Vec<u8>> = mounts.iter().map(|path| path.as_os_str().as_encoded_bytes().to_vec()).collect();
     let config = Config::new(level, ChunkBytes::new(64 << 10), &paths, &[b"/data".to_vec()], String::new()).unwrap();
     let files = Files::new(Array::attach(&Config { sums, ..config }).unwrap()).unwrap();
-    let attribute = files.create_inode().unwrap();
+    let attribute = files.create_inode(b"/file").unwrap();
     let make = |path: &std::path::PathBuf| {
         let made = open(path.join("data/f"), OFlags::CREATE | OFlags::RDWR, Mode::from_raw_mode(0o600)).unwrap();
         fsetxattr(&made, format::ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty()).unwrap();
@@ -55,7 +55,7 @@ fn main() {
                 let mut note = |row: usize, ns: f64| least[row][which] = least[row][which].min(ns);
                 note(0, timed(CALLS, |draw| _ = file.write_slice(draw % (FILE_BYTES / 4096) * 4096, &small).unwrap()));
                 note(1, timed(CALLS, |draw| _ = file.write_slice(draw % (FILE_BYTES - 100), &small[..100]).unwrap()));
-                note(2, timed(40, |draw| _ = file.write_slice(draw % 64 << 20, &large).unwrap()));
+                note(2, timed(40, |draw| _ = file.write_slice((draw % 64) << 20, &large).unwrap()));
                 note(3, timed(CALLS, |draw| _ = file.read_slice(draw % (FILE_BYTES / 4096) * 4096, &mut buffer).unwrap()));
             }
         }
