@@ -57,9 +57,9 @@ fn execute_command(command: Command) -> Result<Exit, Failure> {
         Command::Add(arguments) => add(&arguments),
         Command::Retrieve(arguments) => retrieve(&arguments),
         Command::Journal(arguments) => journal_command(&arguments.action),
-        Command::Rebuild(arguments) => rebuild(&arguments),
-        Command::ReAdd(arguments) => re_add(&arguments),
-        Command::Replace(arguments) => replace(&arguments),
+        Command::Rebuild(arguments) => rebuild(&arguments).inspect(|_| spread_rules(arguments.name.as_ref())),
+        Command::ReAdd(arguments) => re_add(&arguments).inspect(|_| spread_rules(Some(&arguments.name))),
+        Command::Replace(arguments) => replace(&arguments).inspect(|_| spread_rules(Some(&arguments.name))),
         Command::Scrub(arguments) => {
             let source = source_to_use(arguments.array())?;
             let (text, exit) = scrub::scrub(&source, called(&source), &arguments)?;
@@ -304,6 +304,14 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
             let source = source_to_use(name.as_ref())?;
             print(&journal::remove(&inspect::config(&source)?, called(&source))?)
         }
+    }
+}
+
+/// Gives a member that was made anew the array's rules. The others have them, so what goes wrong is
+/// left to the next such command.
+fn spread_rules(name: Option<&ArrayName>) {
+    if let Ok(from) = source(name) {
+        policy::spread(&from);
     }
 }
 

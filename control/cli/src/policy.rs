@@ -105,6 +105,17 @@ fn with_rules(source: &Source, command: &RulesCommand) -> Result<String, Failure
     }
 }
 
+/// Gives the rules of an array, if it has some, to members in use that lack them.
+pub(crate) fn spread(source: &Source) {
+    if !inspect::newest(source, called(source)).is_ok_and(|newest| newest.has_shapes()) {
+        return;
+    }
+    let Ok(config) = inspect::config(source) else { return };
+    if let Some(files) = Array::attach(&config).ok().and_then(|array| ArrayFiles::open(array).ok()) {
+        files.core().spread_rules();
+    }
+}
+
 fn own_shape(array: &Array) -> RuleShape {
     let geometry = array.default_geometry();
     RuleShape { level: geometry.level(), chunk: geometry.chunk() }
@@ -140,19 +151,13 @@ fn remarks(rules: &RulesText<'_>, array: &Array) -> String {
     let named = rules.rules.iter().map(|rule| (format!("rule '{}'", rule.name), rule.shape));
     for (name, shape) in named.chain([("[default]".to_owned(), rules.default)]) {
         let bears = shape.level.failures_max(count);
-        let _ = match bears.cmp(&own) {
-            std::cmp::Ordering::Less => writeln!(
-                text,
-                "  {name}: files of RAID {} bear the loss of {bears} members, the array that of {own}: with more they answer EIO",
-                shape.level
-            ),
-            std::cmp::Ordering::Greater => writeln!(
+        if bears > own {
+            let _ = writeln!(
                 text,
                 "  {name}: files of RAID {} would bear the loss of {bears} members, but the array stops with more than {own}",
                 shape.level
-            ),
-            std::cmp::Ordering::Equal => Ok(()),
-        };
+            );
+        }
     }
     text
 }

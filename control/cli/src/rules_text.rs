@@ -9,7 +9,7 @@ use crate::{
     failure::{Exit, Failure},
 };
 use array::config::normalise;
-use file::ReadyRule;
+use file::{ReadyRule, WEIGHT_MAX};
 use format::{NewRule, RULE_COUNT_MAX, RULE_PART_MAX, RULES_BYTES_MAX, RuleShape, RulesFile, Uuid};
 use layout::{Geometry, Level};
 use std::path::Path;
@@ -92,6 +92,10 @@ impl<'t> RulesText<'t> {
                 return Err(Failure::new(at(rule.line), what, "put it before that rule, or leave it out").with_exit(Exit::Usage));
             }
             ready.push((one, rule));
+            if ready.iter().map(|(rule, _)| rule.weight()).sum::<usize>() > WEIGHT_MAX {
+                let what = "with this rule the patterns are too many, every choice of braces written out";
+                return Err(Failure::new(at(rule.line), what, "write fewer or shorter ones").with_exit(Exit::Usage));
+            }
         }
         let whole = Self { text, default: parsed.default, rules: parsed.rules };
         if whole.encode(Uuid::NIL, 0).len() > RULES_BYTES_MAX {
@@ -276,11 +280,26 @@ impl Given {
             let (what, todo) = text.split_once("; ").unwrap_or((&text, ""));
             return flaw(at, what, todo);
         }
+        if level != frame.own.level && level.failures_max(frame.member_count) < most_failures(frame) {
+            return flaw(
+                at,
+                format!("files of RAID {level} would not bear every loss that the array bears (RAID {})", frame.own.level),
+                "choose a level that does; less is not supported yet",
+            );
+        }
         if frame.parity_count_max.is_some_and(|most| level.parity_count() > most) {
             let what = format!("the array's journal has no room for the parity of RAID {level}");
             return flaw(at, what, "set rules without that level, make the journal anew ('cxlraid journal'), then set these");
         }
         Ok(RuleShape { level, chunk })
+    }
+}
+
+/// How many members the array's own level may do without where it is lucky in which these are.
+fn most_failures(frame: &Frame<'_>) -> usize {
+    match frame.own.level {
+        Level::Raid01 | Level::Raid10 => frame.member_count / 2,
+        level => level.failures_max(frame.member_count),
     }
 }
 
@@ -389,13 +408,14 @@ chunk = \"1M\"
 [[rule]]
 under = \"/\"
 match = \"**/*.o\"
-level = \"0\"
+level = \"5\"
+chunk = \"64\"
 [[rule]]
 level = 1
 ";
         let [media, objects, rest] = parsed(text).unwrap().try_into().unwrap();
         assert_eq!(media, ("media /data/films".into(), "**/*.{avi,mpg} x".into(), "4 1048576".into()));
-        assert_eq!(objects, ("2 ".into(), "**/*.o".into(), "0 4096".into()));
+        assert_eq!(objects, ("2 ".into(), "**/*.o".into(), "5 4096".into()));
         assert_eq!(rest, ("3 ".into(), String::new(), "1 4096".into()));
         assert_eq!(parsed(""), Ok(vec![]));
     }
@@ -405,11 +425,12 @@ level = 1
         for (text, expected) in [
             ("[[rule]]\nlevel = 7", "f:2: '7' is not a level"),
             ("[[rule]]\nlevel = 6", "f:2: level 6 does not fit the array's members"),
+            ("[[rule]]\nlevel = 0", "f:2: files of RAID 0 would not bear every loss that the array bears (RAID 5)"),
             ("[[rule]]\nlevel = 10", "f:2: level 10 does not fit the array's members"),
             ("[default]\nlevel = 6", "f:2: level 6 does not fit the array's members"),
             ("[[rule]]\nlevel = 5\nmatch = 'a['", "f:1: the pattern 'a[' has a '['"),
             ("[[rule]]\nlevel = 5\nmatch = ['a', '/b']", "f:1: the pattern '/b' begins with a slash"),
-            ("[[rule]]\nlevel = 5\n\n[[rule]]\nlevel = 0", "f:4: no file is left for this rule: rule '1' in line 1"),
+            ("[[rule]]\nlevel = 5\n\n[[rule]]\nlevel = 1", "f:4: no file is left for this rule: rule '1' in line 1"),
             ("[[rule]]\nlevel = 5\nunder = '/home'", "f:3: no file of the array lies below '/home'"),
             ("[[rule]]\nlevel = 5\nunder = 'data'", "f:3: 'data' is not an absolute path"),
             ("[[rule]]\nlevel = 5\nunder = '/data/../x'", "f:3: '/data/../x' is not an absolute path"),

@@ -89,7 +89,7 @@ const RULES: &str = "\
 [[rule]]
 name = \"scratch\"
 match = \"**/*.o\"
-level = 0
+level = 1
 [[rule]]
 under = \"/data/films\"
 level = 4
@@ -107,7 +107,7 @@ fn rules_are_checked_set_shown_explained_and_taken_away() {
     assert_eq!(out(&bench.run(&["policy", "db", "show"])), "db: no rules; new files get RAID 5, chunk 4K\n");
     write_rules(&bench, RULES);
     let checked = out(&bench.run(&["policy", "db", "check", "rules.toml"]));
-    let remark = "  rule 'scratch': files of RAID 0 bear the loss of 0 members, the array that of 1: with more they answer EIO\n";
+    let remark = "  rule 'scratch': files of RAID 1 would bear the loss of 2 members, but the array stops with more than 1\n";
     assert_eq!(checked, format!("rules.toml: 2 rules can be set\n{remark}"));
     assert_eq!(out(&bench.run(&["policy", "db", "show"])), "db: no rules; new files get RAID 5, chunk 4K\n");
     assert!(!bench.path("m0/.cxlraid/rules").exists());
@@ -122,7 +122,7 @@ fn rules_are_checked_set_shown_explained_and_taken_away() {
     let explained = out(&bench.run(&["policy", "db", "explain", "/data/a.o", "/data/x", "/data/films/b"]));
     assert_eq!(
         explained,
-        "/data/a.o: rule 'scratch': a new file gets RAID 0, chunk 4K; the file there has RAID 0, chunk 4K\n\
+        "/data/a.o: rule 'scratch': a new file gets RAID 1; the file there has RAID 1\n\
          /data/x: no rule holds, the default: a new file gets RAID 5, chunk 4K; the file there has RAID 5, chunk 4K\n\
          /data/films/b: rule '2': a new file gets RAID 4, chunk 64K\n"
     );
@@ -141,43 +141,7 @@ fn rules_are_checked_set_shown_explained_and_taken_away() {
     let unset = out(&bench.run(&["policy", "db", "unset"]));
     assert!(unset.starts_with("db: no rules any more; new files get RAID 5, chunk 4K"), "{unset}");
     let explained = out(&bench.run(&["policy", "db", "explain", "/data/a.o"]));
-    assert!(explained.ends_with("a new file gets RAID 5, chunk 4K; the file there has RAID 0, chunk 4K\n"), "{explained}");
-}
-
-#[test]
-fn files_that_do_not_bear_a_loss_are_named_and_nothing_of_theirs_is_given_up() {
-    let bench = Bench::new();
-    assert_fine(&create(&bench, "5", 3, &[]));
-    write_rules(&bench, RULES);
-    assert_fine(&bench.run(&["policy", "db", "set", "rules.toml"]));
-    fs::write(bench.path("x"), vec![7; 100_000]).unwrap();
-    for path in ["/data/a.o", "/data/x"] {
-        assert_fine(&bench.run(&["add", "--array", "db", "x", path]));
-    }
-    assert_eq!(out(&bench.run(&["policy", "db", "lost"])), "");
-    assert_eq!(out(&bench.run(&["policy", "db", "lost", "--without", "m1"])), "/data/a.o\n");
-    let (status, line) = refused(&bench.run(&["fail", "db", "m1"]));
-    assert_eq!(status, 1);
-    assert!(line.contains("a file would be lost: /data/a.o"), "{line}");
-    assert_fine(&bench.run(&["fail", "db", "m1", "--force"]));
-    assert_eq!(out(&bench.run(&["policy", "db", "lost"])), "/data/a.o\n");
-    assert_fine(&bench.run(&["retrieve", "--array", "db", "/data/x", "back"]));
-    assert_eq!(fs::read(bench.path("back")).unwrap(), vec![7; 100_000]);
-    assert_eq!(bench.run(&["retrieve", "--array", "db", "/data/a.o", "lost"]).status.code(), Some(1));
-    // The member is not made anew for what only it has, but comes back with it.
-    let (status, line) = refused(&bench.run(&["rebuild", "db", "m1"]));
-    assert_eq!(status, 1);
-    assert!(line.contains("a file would be lost: /data/a.o") && line.contains("re-add"), "{line}");
-    assert_fine(&bench.run(&["re-add", "db", "m1"]));
-    assert_eq!(out(&bench.run(&["policy", "db", "lost"])), "");
-    assert_fine(&bench.run(&["retrieve", "--array", "db", "/data/a.o", "found"]));
-    assert_eq!(fs::read(bench.path("found")).unwrap(), vec![7; 100_000]);
-    // A member that is replaced while it is in use gives all that it has.
-    fs::create_dir(bench.path("new")).unwrap();
-    assert_fine(&bench.run(&["replace", "db", "m1", "new"]));
-    assert_fine(&bench.run(&["retrieve", "--array", "db", "/data/a.o", "again"]));
-    assert_eq!(fs::read(bench.path("again")).unwrap(), vec![7; 100_000]);
-    assert_fine(&bench.run(&["scrub", "db"]));
+    assert!(explained.ends_with("a new file gets RAID 5, chunk 4K; the file there has RAID 1\n"), "{explained}");
 }
 
 #[test]
@@ -196,7 +160,7 @@ fn a_backed_array_takes_no_rules_and_rules_take_no_fast_members() {
     let bench = Bench::new();
     assert_fine(&create(&bench, "1", 2, &[]));
     assert_fine(&bench.run(&["member", "db", "m0", "--fast", "on"]));
-    write_rules(&bench, "[[rule]]\nlevel = 0\n");
+    write_rules(&bench, "[[rule]]\nlevel = 1\n");
     let (status, line) = refused(&bench.run(&["policy", "db", "set", "rules.toml"]));
     assert!(status == 2 && line.contains("is a backed array"), "{line}");
     assert_fine(&bench.run(&["member", "db", "m0", "--fast", "off"]));

@@ -58,16 +58,19 @@ impl Array {
     /// decodes. The namespace lock is held, so no other process changes the rules meanwhile.
     ///
     /// # Errors
-    /// What the kernel says where a superblock or a file cannot be written: the rules that counted
-    /// before count on. `IO` if too many members fail.
+    /// What the kernel says where a superblock or a file cannot be written: where none could be
+    /// written, the rules that counted before count on. `IO` if too many members fail.
     pub fn write_rules(&self, rules: &[u8]) -> Result<()> {
         self.before_change()?;
         if !self.may_have_shapes() || !self.has_shapes_everywhere() {
             self.recording(|| self.rewrite_superblocks(|superblock| superblock.features.incompatible |= INCOMPATIBLE_SHAPES))?;
         }
-        self.put_rules(rules, self.in_use())?;
+        // Should this process die between two members, the others know that files may have shapes
+        // before one has.
         self.runtime.raise_rules_epoch();
-        Ok(())
+        let put = self.put_rules(rules, self.in_use());
+        self.runtime.raise_rules_epoch();
+        put
     }
 
     /// Gives members in use the file of rules that counts, which they lack. What cannot be written

@@ -116,6 +116,12 @@ impl Glob {
         Ok(Self { tokens, end })
     }
 
+    /// How many tokens and bytes the pattern has.
+    #[must_use]
+    pub const fn weight(&self) -> usize {
+        self.tokens.len() + self.end.len()
+    }
+
     /// Whether a path fits.
     #[must_use]
     pub fn fits(&self, path: &[u8]) -> bool {

@@ -8,12 +8,10 @@ use array::Striper;
 use array::{FileEntry, SharedFile};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use dax::{Backing, Held, PersistenceDomain};
+use dax::{Backing, Held};
 use format::{Attribute, InodeRecord};
 use layout::Geometry;
-use medium::Medium;
-use sys::rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fstat, fsync, futimens};
-use sys::rustix::io::retry_on_intr;
+use sys::rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fstat, futimens};
 use sys::{BorrowedFd, OsError};
 use units::{MemberSet, Slot};
 
@@ -352,11 +350,8 @@ impl Inode {
     pub fn sync(&self) -> Result<(), OsError> {
         self.flush_times();
         self.settle_dead();
-        let size = self.geometry.member_bytes(self.size());
         for (slot, backing) in self.in_use() {
-            let kept = backing.domain() != PersistenceDomain::Volatile;
-            let commit = || if kept { backing.fd().and_then(|fd| retry_on_intr(|| fsync(&fd))) } else { Ok(()) };
-            self.files.array().after_call(slot, backing.persist(0, size).and_then(|()| commit()))?;
+            self.files.array().after_call(slot, backing.persist_whole())?;
         }
         self.files.array().before_change()?;
         self.files.table().persist(self.files.array(), self.number)?;

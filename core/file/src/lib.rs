@@ -69,7 +69,7 @@ pub use nameless::{Name, orphan_path};
 pub use pieces::Piece;
 pub use privileges::{CAPABILITIES, SET_ID};
 pub use rebuild::{KeptFiles, Unbuilt, times_of};
-pub use rules::ReadyRule;
+pub use rules::{ReadyRule, WEIGHT_MAX};
 pub use scrub::{Mended, ScrubMode, Scrubbed, Watch};
 pub use table::InodeTable;
 pub use told::Told;

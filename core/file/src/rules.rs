@@ -13,6 +13,10 @@ use sync::{LocalGuard, LocalLock};
 use sys::OsError;
 use units::MemberSet;
 
+/// The most that the rules of an array may weigh together ([`ReadyRule::weight`]): some 2 MiB in
+/// each program that makes files.
+pub const WEIGHT_MAX: usize = 65_536;
+
 /// One rule, ready to be asked.
 pub struct ReadyRule {
     under: Vec<u8>,
@@ -34,6 +38,13 @@ impl ReadyRule {
         }
         let under = under.strip_suffix(b"/").unwrap_or(under).to_vec();
         Ok(Self { under, globs, shape })
+    }
+
+    /// How much memory and time the rule takes: bytes and other parts of its patterns, with every
+    /// choice of braces written out.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.globs.iter().map(Glob::weight).sum()
     }
 
     fn of(rule: &Rule<'_>) -> Option<Self> {
@@ -74,7 +85,17 @@ impl Rules {
 
     fn of(file: &[u8], epoch: u64) -> Self {
         let Ok(file) = RulesFile::decode(file) else { return Self { epoch: Some(epoch), ..Self::UNREAD } };
-        let rules = file.rules().filter_map(|rule| ReadyRule::of(&rule)).collect();
+        // Rules of which one is not understood, or that are too many, are none: a later one would
+        // decide instead.
+        let (mut rules, mut weight) = (Vec::new(), 0);
+        for rule in file.rules() {
+            let Some(rule) = ReadyRule::of(&rule) else { return Self { epoch: Some(epoch), ..Self::UNREAD } };
+            weight += rule.weight();
+            if weight > WEIGHT_MAX {
+                return Self { epoch: Some(epoch), ..Self::UNREAD };
+            }
+            rules.push(rule);
+        }
         Self { epoch: Some(epoch), rules, default: Some(file.default) }
     }
 
@@ -142,8 +163,20 @@ impl Files {
         array.runtime().with_namespace(|_| {
             let known = array.read_rules();
             let revision = known.and_then(|(file, _)| Some(RulesFile::decode(&file).ok()?.revision));
-            array.write_rules(&make(revision.unwrap_or(0) + 1))
+            array.write_rules(&make(revision.unwrap_or(0).saturating_add(1)))
         })
+    }
+
+    /// Gives the rules that count to members in use that lack them, as one that was made anew does.
+    pub fn spread_rules(&self) {
+        let array = self.array();
+        if array.may_have_shapes() {
+            array.runtime().with_namespace(|_| {
+                if let Some((file, lacking)) = array.read_rules() {
+                    array.spread_rules(&file, lacking);
+                }
+            });
+        }
     }
 
     /// The most parity chunks per stripe for which the array's journal has room; None without a
@@ -172,11 +205,9 @@ impl Files {
     }
 }
 
-/// Reads the array's rules, and gives them to members in use that lack them.
+/// Reads the array's rules. If none can be read now, the next file asks again.
 fn read(array: &Array, epoch: u64) -> Rules {
-    let Some((file, lacking)) = array.read_rules() else { return Rules { epoch: Some(epoch), ..Rules::UNREAD } };
-    array.spread_rules(&file, lacking);
-    Rules::of(&file, epoch)
+    array.read_rules().map_or(Rules::UNREAD, |(file, _)| Rules::of(&file, epoch))
 }
 
 #[cfg(test)]

@@ -93,6 +93,10 @@ impl Inode {
     /// `IO` if it does not.
     #[inline]
     pub(crate) fn require_borne(&self) -> Result<(), OsError> {
+        if !self.files.array().may_have_shapes() {
+            // The array as a whole would not go on.
+            return Ok(());
+        }
         let out = self.out();
         if out.is_empty() || self.geometry.survives(out) { Ok(()) } else { Err(OsError::IO) }
     }

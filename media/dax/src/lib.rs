@@ -36,7 +36,9 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use descriptor::Descriptor;
 use holes::Holes;
 use medium::{Medium, Span};
-use sys::rustix::fs::{AtFlags, FallocateFlags, StatxAttributes, StatxFlags, fallocate, fdatasync, fstat, ftruncate, statx};
+use sys::rustix::fs::{
+    AtFlags, FallocateFlags, StatxAttributes, StatxFlags, fallocate, fdatasync, fstat, fsync, ftruncate, statx,
+};
 use sys::rustix::io::{pread, pwrite, retry_on_intr};
 use sys::rustix::mm::{Advice, MsyncFlags, madvise, msync};
 use sys::{OsError, OwnedFd};
@@ -213,6 +215,17 @@ impl Backing {
     fn set_length(&self, bytes: u64) -> Result<(), OsError> {
         let fd = self.fd()?;
         retry_on_intr(|| ftruncate(&fd, bytes))
+    }
+
+    /// Makes all of the file durable, and what its file system knows of it (fsync(2)): one flush of
+    /// the device, where [`Medium::persist`] and an fsync afterwards would be two.
+    pub fn persist_whole(&self) -> Result<(), OsError> {
+        persist::fence();
+        if self.domain == PersistenceDomain::Volatile {
+            return Ok(());
+        }
+        let fd = self.fd()?;
+        retry_on_intr(|| fsync(&fd))
     }
 
     fn sync_by_call(&self) -> Result<(), OsError> {

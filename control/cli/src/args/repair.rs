@@ -344,10 +344,9 @@ pub(crate) struct Member {
 /// RULES. Every file has a level and a chunk of its own, fixed when it is made. Rules say which, by
 /// the file's path: they are asked in order, the first that holds decides, and for files that none
 /// holds for there is a default. 'set' replaces all rules by those of a file; files that are there
-/// keep what they have. Programs that run follow at once. With the loss of a member exactly the
-/// files are lost that do not bear it (all of RAID 0): they answer EIO until the member is back, and
-/// the array goes on for the others. What the array as a whole bears goes by the level it was made
-/// with, so a file of a higher level outlives no more members than the array does.
+/// keep what they have. Programs that run follow at once. A rule's level must bear every loss that
+/// the level bears with which the array was made. What the array as a whole bears goes by that one,
+/// so a file of a higher level outlives no more members than the array does.
 ///
 /// In patterns * stands for any characters but a slash, ? for one, [a-z] for one of these, {a,b} for
 /// either, and ** as a whole component for any number of directories.
