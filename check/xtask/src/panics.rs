@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 /// a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not
 /// inlined count as those crates'.
 const REVIEWED: &[(&str, usize)] = &[
-    ("core and alloc", 205),
+    ("core and alloc", 212),
     ("cxlraid-array", 386),
     ("cxlraid-dax", 31),
     ("cxlraid-file", 258),
@@ -22,7 +22,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-layout", 5),
     ("cxlraid-namespace", 456),
     ("cxlraid-parity", 13),
-    ("cxlraid-persist", 13),
+    ("cxlraid-persist", 15),
     ("cxlraid-preload", 535),
     ("cxlraid-sys", 6),
     ("cxlraid-units", 8),
@@ -32,7 +32,7 @@ const REVIEWED: &[(&str, usize)] = &[
 ];
 
 /// Calls that do not return because no memory is left, in all crates.
-const WITHOUT_MEMORY: usize = 680;
+const WITHOUT_MEMORY: usize = 690;
 
 const PANICKING: [&str; 9] = [
     "core::panicking::",

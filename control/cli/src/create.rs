@@ -44,6 +44,12 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
         let todo = "give a chunk of 4K or more, or leave --checksum out";
         return Err(Failure::new(&arguments.name, "a checksum is that of 4096 bytes, and the chunk has less", todo));
     }
+    if config.sums && spec.level.failures_max(spec.members.len()) == 0 {
+        let todo = "give it redundancy, or leave --checksum out";
+        let what =
+            format!("RAID {} of {} has no redundancy, and checksums are kept with that alone", spec.level, spec.members.len());
+        return Err(Failure::new(&arguments.name, what, todo).with_exit(crate::failure::Exit::Usage));
+    }
     config.access = access::wanted(&arguments.access)?;
     if let Some(place) = &arguments.journal {
         config = journal::with_place(&config, &journal_place(place)?)?;

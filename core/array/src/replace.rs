@@ -25,6 +25,7 @@ use crate::journal::copy_onto;
 use crate::member::{inspect, read_fully_at};
 use crate::regular::open_regular;
 use crate::runtime::Directory;
+use crate::sums_files;
 use crate::superblock::{
     clear_way, draw_update_id, for_slot, make_tables, open_meta, probe, read, start_superblock, write_copy, write_fully,
 };
@@ -109,6 +110,7 @@ impl Array {
             let root = fs::openat(root, c".", flags, Mode::empty())?;
             let meta = open_meta(&root, newest.access)?;
             clear_way(&meta)?;
+            sums_files::remove_all(&meta)?;
             put_kept(&meta, None, newest.access)?;
             start_superblock(&meta, &begun)?;
             remove_left(&meta)?;

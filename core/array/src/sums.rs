@@ -38,10 +38,12 @@ pub enum Summing {
     Keep,
 }
 
-/// Whether files of this shape can have sums.
+/// Whether files of this shape can have sums: they have redundancy, which follows what programs store
+/// through mappings, and no block lies in two chunks.
 #[must_use]
 pub fn can_have_sums(geometry: &Geometry) -> bool {
-    !geometry.level().has_chunks() || geometry.chunk().bytes() >= SUM_BLOCK_BYTES
+    let has_redundancy = geometry.level().failures_max(geometry.member_count()) > 0;
+    has_redundancy && (!geometry.level().has_chunks() || geometry.chunk().bytes() >= SUM_BLOCK_BYTES)
 }
 
 /// CRC-32C of a block of zeros.

@@ -115,6 +115,15 @@ pub(crate) fn give_all(meta: &OwnedFd, whom: Access) -> Result<()> {
         Err(OsError::NOENT) => return Ok(()),
         opened => opened?,
     };
-    access::files_in(&directory)?.iter().try_for_each(|file| access::give(file, whom, whom.mode))?;
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        // One at a time: there may be more than a process may have open.
+        match open_regular(directory.as_fd(), entry.file_name(), OFlags::RDONLY) {
+            Ok(file) => access::give(&file, whom, whom.mode)?,
+            // A directory, or gone.
+            Err(OsError::MEDIUMTYPE | OsError::NOENT | OsError::ISDIR | OsError::LOOP) => {}
+            Err(error) => return Err(error),
+        }
+    }
     access::give(&directory, whom, access::directory_mode(whom.mode))
 }

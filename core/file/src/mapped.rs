@@ -284,9 +284,11 @@ impl Mapped {
         }
         let array = self.file.files.array();
         array.before_change()?;
+        // All that the record names from then on, which is more than the two ranges.
+        let hull = if first < last { first.min(start)..last.max(end) } else { start..end };
+        self.file.forget_sums_of_mapping(hull.start, hull.end)?;
         self.record.widen(start, end);
         array.note_change(self.file.shared(), self.file.number);
-        self.file.forget_sums_of_mapping(start, end)?;
         if self.file.stores_into_copy() {
             // What is followed announces itself.
             return Ok(());

@@ -202,6 +202,12 @@ impl Inode {
                     self.leave_out_waiting_locked().map_err(|_| error)?;
                     return self.agree_without(lost);
                 }
+                // What is left of the file has a block that has rotted: nothing is computed from it,
+                // and what can be read still can.
+                Err(error @ OsError::IO) if self.has_sums && !lost.is_empty() => {
+                    self.leave_out_waiting_locked().map_err(|_| error)?;
+                    return self.agree_without(lost);
+                }
                 done => done?,
             };
             if self.end_resync(done) {

@@ -8,7 +8,8 @@
 //! - Whoever has stripe locks and may store under them has the sums open: it opens them once it has
 //!   the locks, so none that another process has made for these blocks is missed.
 //! - While a file has records of writable mappings, no block of it gets a sum. The range of a record
-//!   loses its sums under its locks, once the record is there and before the program can store.
+//!   loses its sums under its locks, once the record is there, before it has that range and before
+//!   the program can store.
 //! - Of what waits for resync no sum is believed, and it has none left before it is made to agree.
 //!   So a crash needs no order between bytes and sums: a lane, or a note of the whole file, names
 //!   all that may be out of step.
@@ -43,11 +44,10 @@ impl Inode {
     /// What becomes of the sums of blocks that are stored to now.
     #[inline]
     pub(crate) fn summing(&self) -> Summing {
-        match (self.has_sums, self.shared().is_mapped()) {
-            (false, _) => Summing::Off,
-            (true, true) => Summing::Forget,
-            (true, false) => Summing::Keep,
+        if !self.has_sums {
+            return Summing::Off;
         }
+        if self.shared().is_mapped() { Summing::Forget } else { Summing::Keep }
     }
 
     /// Makes the sums ready for stores. The caller has stripe locks, or looks only.
@@ -59,7 +59,8 @@ impl Inode {
                 continue;
             }
             match self.files.array().open_sums(slot, self.attribute()) {
-                Ok(Some(fd)) => backing.open_sums(fd, may_park),
+                // Not a number that the program may close, or counts on.
+                Ok(Some(fd)) => backing.open_sums(sys::high_fd::raise(fd)?, may_park),
                 // There are none, and there is no space for any: nothing is out of step.
                 Ok(None) => {}
                 Err(error) => self.files.array().after_call(slot, Err(error))?,
@@ -94,8 +95,8 @@ impl Inode {
         rows(geometry.stripe_of(range.start))..rows(geometry.stripe_of(range.end.saturating_sub(1)) + 1)
     }
 
-    /// Takes away the sums of what a program may store to past the locks from now on: the record of
-    /// its mapping is there.
+    /// Takes away the sums of what a program may store to past the locks from now on: its mapping has
+    /// a record, so no block gets a new one.
     pub(crate) fn forget_sums_of_mapping(&self, start: u64, end: u64) -> Result<(), OsError> {
         if !self.has_sums || start >= end {
             return Ok(());

@@ -121,7 +121,7 @@ impl SumsCell {
         if start >= stop {
             return Ok(());
         }
-        sums.forget_known(start.div_ceil(PAGE), stop / PAGE);
+        sums.forget_known(start.div_ceil(PAGE), (stop / PAGE).min(LEAF_COUNT as u64 * LEAF_PAGES));
         sums.file.punch(start, stop - start)?;
         if sums.file.domain() == PersistenceDomain::Volatile { Ok(()) } else { sums.file.sync_by_call() }
     }
@@ -226,6 +226,12 @@ impl Sums {
                     unsafe { self.file.get(start, bytes.as_mut_ptr(), PAGE_BYTES) }?;
                 }
                 if bytes.iter().any(|&byte| byte != 0) {
+                    // Bytes prove that the page has space, which a limit of the process' alone does not
+                    // take away.
+                    if error == OsError::FBIG {
+                        self.note_known(page);
+                        return Ok(());
+                    }
                     return Err(error);
                 }
                 if let Some(leaf) = self.leaf(page) {
