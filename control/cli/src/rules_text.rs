@@ -415,7 +415,7 @@ level = 1
 ";
         let [media, objects, rest] = parsed(text).unwrap().try_into().unwrap();
         assert_eq!(media, ("media /data/films".into(), "**/*.{avi,mpg} x".into(), "4 1048576".into()));
-        assert_eq!(objects, ("2 ".into(), "**/*.o".into(), "5 4096".into()));
+        assert_eq!(objects, ("2 ".into(), "**/*.o".into(), "5 64".into()));
         assert_eq!(rest, ("3 ".into(), String::new(), "1 4096".into()));
         assert_eq!(parsed(""), Ok(vec![]));
     }

@@ -709,7 +709,8 @@ Configuration
 ├─ Configured Paths: 1
 ├─ Journal: internal
 ├─ Stripe Size: 65536 bytes
-└─ Read Policy: none, there are no copies
+├─ Read Policy: none, there are no copies
+└─ Checksum: none
 
 Runtime
 ├─ UUID: 6f1c0f5e-7a0b-4a53-9c8e-3f0f4be0a001
