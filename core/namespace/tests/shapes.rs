@@ -9,10 +9,15 @@ use format::{NewRule, RuleShape, RulesFile};
 use layout::Level;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
 use sys::OsError;
 use units::{ChunkBytes, MemberSet};
 
 const RDWR: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
+
+/// A child has the locks by which a process holds an array, those of other tests' arrays too. So the
+/// test that forks runs beside none that ends an array.
+static FORKING: RwLock<()> = RwLock::new(());
 
 /// Levels by the directory whose files get them; the array's own is RAID 5.
 const LEVELS: [(&str, Level, u64); 8] = [
@@ -90,6 +95,7 @@ fn assert_file(names: Namespace, index: usize, at: &str) {
 
 #[test]
 fn each_file_has_the_level_of_its_rule_and_keeps_it() {
+    let _beside = FORKING.read().unwrap_or_else(PoisonError::into_inner);
     let mut array = mixed();
     let names = array.namespace;
     for (index, (name, ..)) in LEVELS.iter().enumerate() {
@@ -127,6 +133,7 @@ fn each_file_has_the_level_of_its_rule_and_keeps_it() {
 
 #[test]
 fn patterns_decide_in_order_and_other_processes_follow_at_once() {
+    let _beside = FORKING.read().unwrap_or_else(PoisonError::into_inner);
     let array = TestArray::with(Level::Raid5, 4);
     let (names, other) = (array.namespace, array.attach_another());
     let made = |names: Namespace, at: &str| {
@@ -152,6 +159,7 @@ fn patterns_decide_in_order_and_other_processes_follow_at_once() {
 
 #[test]
 fn the_loss_of_a_member_takes_along_exactly_the_files_that_do_not_bear_it() {
+    let _beside = FORKING.read().unwrap_or_else(PoisonError::into_inner);
     for lost in 0..4 {
         let mut array = mixed();
         let names = array.namespace;
@@ -227,6 +235,7 @@ fn the_loss_of_a_member_takes_along_exactly_the_files_that_do_not_bear_it() {
 
 #[test]
 fn a_member_that_comes_back_brings_along_what_only_it_had() {
+    let _beside = FORKING.read().unwrap_or_else(PoisonError::into_inner);
     for lost in 0..4 {
         let mut array = mixed();
         let names = array.namespace;
@@ -260,6 +269,7 @@ unsafe extern "C" {
 
 #[test]
 fn a_child_that_is_forked_while_other_threads_make_files_makes_files() {
+    let _beside = FORKING.write().unwrap_or_else(PoisonError::into_inner);
     let array = TestArray::with(Level::Raid5, 4);
     let names = array.namespace;
     set_rules(names, &[("/data", "**/*.o", Level::Raid0, 4096)]);
