@@ -739,7 +739,7 @@ Paths
         assert!(
             array(Level::Raid1, &[InSync])
                 .info_text()
-                .contains("├─ Stripe Size: not used by RAID 1\n└─ Read Policy: round-robin\n")
+                .contains("├─ Stripe Size: not used by RAID 1\n├─ Read Policy: round-robin\n")
         );
     }
 
