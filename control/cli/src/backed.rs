@@ -75,7 +75,7 @@ impl Members {
     pub(crate) fn check(&self, force: bool) -> Result<(), Failure> {
         let device = |path: &PathBuf| fs::metadata(path).ok().map(|metadata| metadata.dev());
         for path in self.backing.iter().filter(|_| !force) {
-            if runtime::persistence(path).is_some_and(|domain| domain == "volatile") {
+            if runtime::is_volatile(path) {
                 let what = "is volatile, so it cannot back fast members: a restart of the machine empties both";
                 return Err(Failure::new(path.display(), what, "give a directory on a disk; --force takes it all the same"));
             }
@@ -153,7 +153,7 @@ fn prepare(config: &Config, path: &Path) -> Result<(), Failure> {
     let Some(like) = backing else { return refused("no other member is there".into(), "mount the backing") };
     let may_write = |mode: u32| mode & 0o022;
     match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() && found.file_type().is_dir() => {
+        Ok(found) if found.is_dir() => {
             if ![0, like.uid()].contains(&found.uid()) || may_write(found.mode()) & !may_write(like.mode()) != 0 {
                 let what = format!("is not filled: user {} has made it, or others may change it", found.uid());
                 return refused(what, "remove it, or give it the owner and mode of the backing");
@@ -180,14 +180,12 @@ fn make(path: &Path, like: &fs::Metadata) -> io::Result<()> {
     made.inspect_err(|_| _ = fs::remove_dir(&new))
 }
 
-/// Makes the directories of blank fast members that a restart of the machine has taken away, like
-/// those of the backing. What cannot be made is told; the other members do not wait for it.
-pub(crate) fn make_directories(source: &Source) -> Result<(), Failure> {
+/// Makes the directories of blank fast members that a restart of the machine has taken away. Returns
+/// the members that must not be filled, and why.
+pub(crate) fn prepare_all(source: &Source) -> Result<Vec<(Slot, Failure)>, Failure> {
     let config = inspect::config(source)?;
-    for (_, path) in blank(source, false) {
-        prepare(&config, &path).unwrap_or_else(|failure| eprintln!("{failure}"));
-    }
-    Ok(())
+    let refused = |(slot, path): (Slot, PathBuf)| Some((slot, prepare(&config, &path).err()?));
+    Ok(blank(source, false).into_iter().filter_map(refused).collect())
 }
 
 /// Has blank fast members filled again, if there are any, and no other job runs. Where no program
@@ -261,17 +259,14 @@ pub(crate) fn require_durable(source: &Source, thing: &str, old: &Path, new: &Pa
     let fast = array::backed::fast(&inspect::newest(source, thing)?);
     let members = rebuild::foreseen(source, thing)?;
     let is_backing = |member: &array::Member| rebuild::is_at(member, old) && !fast.contains(member.slot);
-    let was_volatile = runtime::persistence(old).is_some_and(|domain| domain == "volatile");
-    if fast.is_empty() || was_volatile || !members.iter().any(is_backing) {
+    if fast.is_empty() || runtime::is_volatile(old) || !members.iter().any(is_backing) {
         return Ok(());
     }
-    match runtime::persistence(new) {
-        Some(domain) if domain == "volatile" => {
-            let what = format!("is volatile, so it cannot take the place of {}, which backs fast members", old.display());
-            Err(Failure::new(new.display(), what, "give a directory on a disk"))
-        }
-        _ => Ok(()),
+    if !runtime::is_volatile(new) {
+        return Ok(());
     }
+    let what = format!("is volatile, so it cannot take the place of {}, which backs fast members", old.display());
+    Err(Failure::new(new.display(), what, "give a directory on a disk"))
 }
 
 fn begin(config: &Config, slot: Slot, thing: &str) -> Result<(), Failure> {

@@ -331,7 +331,6 @@ fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
     }
     let from = source(arguments.name.as_ref())?;
     let thing = called(&from);
-    backed::make_directories(&from)?;
     match rebuild::rebuild(&from, arguments.member.as_deref(), thing, (arguments.spares, arguments.force), &begin)? {
         Some(text) => print(&text),
         None if !taken.is_empty() => Ok(Exit::Fine),

@@ -18,7 +18,7 @@ use crate::{
     prometheus::{Kept, Sample},
     registry::Registry,
     spec::Source,
-    view::{ArrayView, MemberState, MemberView},
+    view::{ArrayView, MemberRole, MemberState, MemberView},
 };
 use array::{
     events::{Event, EventKind, append},
@@ -99,7 +99,8 @@ impl Repair {
         let can_take =
             view.spares.iter().any(|spare| spare.state.works()) && view.members.iter().any(|member| is_out(member.state));
         let was_cut_short = view.members.iter().any(|member| member.state == MemberState::Rebuilding);
-        let is_blank = !crate::backed::blank(source, true).is_empty();
+        let is_awaited = |member: &MemberView| member.is_blank || member.role == Some(MemberRole::Fast) && is_begun(member);
+        let is_blank = view.members.iter().any(is_awaited);
         if !(can_take || was_cut_short || is_blank) || Instant::now() < self.not_before {
             return;
         }
@@ -130,6 +131,11 @@ impl Drop for Repair {
 /// Whether a member in this state is out of use.
 const fn is_out(state: MemberState) -> bool {
     !matches!(state, MemberState::InSync | MemberState::Rebuilding | MemberState::New)
+}
+
+/// Tells whether a member is begun and has not come into use.
+fn is_begun(member: &MemberView) -> bool {
+    member.note.as_deref() == Some(array::why::BEGUN)
 }
 
 /// Watches arrays until a signal asks it to end.
@@ -263,8 +269,8 @@ impl Watched {
             .map(|member| member.path.clone())
             .collect();
         // One that is only begun has not failed: it comes into use later.
-        let is_begun = |member: &&MemberView| member.note.as_deref() == Some(array::why::BEGUN);
-        let begun: BTreeSet<String> = view.members.iter().filter(is_begun).map(|member| member.path.clone()).collect();
+        let begun: BTreeSet<String> =
+            view.members.iter().filter(|member| is_begun(member)).map(|member| member.path.clone()).collect();
         if kind == EventKind::Fail && !out.is_subset(&self.out) {
             // Whoever has taken the member out is about to log it.
             std::thread::sleep(LOGGED);

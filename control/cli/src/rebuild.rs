@@ -269,7 +269,17 @@ pub(crate) fn rebuild(
     let blank = if only_go_on { backed::blank(source, true) } else { Vec::new() };
     let is_due = |member: &Member| !only_go_on || blank.iter().any(|(slot, _)| *slot == member.slot);
     let is_out = |member: &&&Member| member.standing != Standing::InSync && is_due(member);
-    let out: Vec<Slot> = wanted.iter().filter(is_out).map(|member| member.slot).collect();
+    let mut out: Vec<Slot> = wanted.iter().filter(is_out).map(|member| member.slot).collect();
+    for (slot, why) in backed::prepare_all(source)? {
+        if out == [slot] {
+            return Err(why);
+        }
+        if out.contains(&slot) {
+            // The others are made anew all the same.
+            eprintln!("{why}");
+            out.retain(|other| *other != slot);
+        }
+    }
     if out.is_empty() && !wanted.iter().any(|member| member.is_rebuilding) {
         return match member {
             Some(member) => Err(Failure::new(member.display(), "is in sync", "there is nothing to rebuild")),

@@ -57,6 +57,11 @@ pub(crate) fn persistence(directory: &Path) -> Option<String> {
     )
 }
 
+/// Tells whether a directory lies in memory that a restart of the machine empties.
+pub(crate) fn is_volatile(directory: &Path) -> bool {
+    persistence(directory).is_some_and(|domain| domain == "volatile")
+}
+
 /// What a command has done, unless it lost the array's shared memory meanwhile: then all members
 /// seemed to be out, and whatever it did or said came of that.
 pub(crate) fn unless_lost<T>(done: Result<T, Failure>) -> Result<T, Failure> {

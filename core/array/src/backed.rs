@@ -58,11 +58,7 @@ impl Array {
     /// What the kernel says where a superblock cannot be written; `ACCESS` for a user who may not.
     pub fn set_fast(&self, slot: Slot, is_so: bool) -> Result<(), OsError> {
         self.before_change()?;
-        let bit = MemberEntry::FAST;
-        let change = |superblock: &mut Superblock| {
-            let flags = &mut superblock.members[slot].flags;
-            *flags = if is_so { *flags | bit } else { *flags & !bit };
-        };
+        let change = |superblock: &mut Superblock| superblock.members[slot].set_flag(MemberEntry::FAST, is_so);
         self.recording(|| self.rewrite_superblocks(change))
     }
 }

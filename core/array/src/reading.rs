@@ -52,11 +52,7 @@ impl Array {
     /// Processes then go on as before.
     pub fn set_write_mostly(&self, slot: Slot, is_so: bool) -> Result<(), OsError> {
         self.before_change()?;
-        let bit = MemberEntry::WRITE_MOSTLY;
-        let change = |superblock: &mut Superblock| {
-            let flags = &mut superblock.members[slot].flags;
-            *flags = if is_so { *flags | bit } else { *flags & !bit };
-        };
+        let change = |superblock: &mut Superblock| superblock.members[slot].set_flag(MemberEntry::WRITE_MOSTLY, is_so);
         self.recording(|| {
             self.rewrite_superblocks(change)?;
             let others = self.write_mostly().without(slot);

@@ -612,6 +612,11 @@ impl Superblock {
 }
 
 impl MemberEntry {
+    /// Sets bits of [`Self::flags`], or clears them.
+    pub const fn set_flag(&mut self, bits: u8, is_so: bool) {
+        self.flags = if is_so { self.flags | bits } else { self.flags & !bits };
+    }
+
     /// In [`Self::flags`]: the member is read from only where no other member has a copy of the
     /// bytes (mdadm(8), --write-mostly).
     pub const WRITE_MOSTLY: u8 = 1;

@@ -36,7 +36,8 @@ pub(crate) struct Rebuild {
     /// The member [default: every member that is out]
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) member: Option<PathBuf>,
-    /// Only put spares in the places of members that are out, and go on with what was cut short
+    /// Only put spares in the places of members that are out, fill blank fast members of a backed
+    /// array, and go on with what was cut short
     #[arg(long, conflicts_with = "member")]
     pub(crate) spares: bool,
     /// Make a member anew, also if it is all of a backed array's backing: what is durable is given up
