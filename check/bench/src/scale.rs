@@ -88,7 +88,7 @@ impl Options {
     }
 }
 
-/// Whether `only` names the axis or this measure of it.
+/// Tells whether `only` names the axis or this measure of it.
 fn names(only: &str, axis: &dyn Axis, measure: &str) -> bool {
     match only.split_once('/') {
         Some((first, second)) => first == axis.name() && second == measure,

@@ -15,7 +15,7 @@ use crate::{
     policy,
     rebuild::{self, Begin},
     registry::Registry,
-    run, runtime, scrub, spare,
+    rules, run, runtime, scrub, spare,
     spec::Source,
     top,
     tree::Host,
@@ -311,7 +311,7 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
 /// left to the next such command.
 fn spread_rules(name: Option<&ArrayName>) {
     if let Ok(from) = source(name) {
-        policy::spread(&from);
+        rules::spread(&from);
     }
 }
 

@@ -44,6 +44,7 @@ mod records;
 mod registry;
 mod repairing;
 mod replace;
+mod rules;
 mod rules_text;
 mod run;
 mod runtime;

@@ -1,27 +1,17 @@
-//! `cxlraid policy`: the rules that say which level new files get, and which copies of an array's
-//! files are read; and the options of `create` that say the latter.
+//! `cxlraid policy`: which copies of an array's files are read; and the options of `create` that say
+//! so. What it does with rules for new files is in [`crate::rules`].
 
 use crate::{
-    args::{Create, Policy as Command, ReadPolicyName, RulesCommand},
+    args::{Create, Policy as Command, ReadPolicyName},
     commands::called,
-    events,
     failure::{Exit, Failure},
-    files::ArrayFiles,
-    inspect, member,
-    rules_text::{Frame, RulesText, no_rules},
-    spec::{ArraySpec, Source, chunk_text},
+    inspect, member, rules,
+    spec::{ArraySpec, Source},
 };
-use array::{Array, config::normalise, shares::WHOLE};
-use file::ReadyRule;
-use format::{ReadPolicy, RuleShape, RulesFile};
-use layout::Geometry;
-use std::{
-    fmt::Write as _,
-    fs, io,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
-};
-use units::{Shown, Slot};
+use array::{Array, shares::WHOLE};
+use format::ReadPolicy;
+use std::{fmt::Write as _, io, path::PathBuf};
+use units::Slot;
 
 /// Does what the command line says. Returns what is to be printed.
 pub(crate) fn policy(source: &Source, command: &Command) -> Result<String, Failure> {
@@ -31,166 +21,8 @@ pub(crate) fn policy(source: &Source, command: &Command) -> Result<String, Failu
             let todo = "give two commands";
             Err(Failure::new("--read", "does not go with a command about rules", todo).with_exit(Exit::Usage))
         }
-        Some(rules) => with_rules(source, rules),
+        Some(command) => rules::rules(source, command),
     }
-}
-
-/// Shows, changes or explains the rules.
-fn with_rules(source: &Source, command: &RulesCommand) -> Result<String, Failure> {
-    let thing = called(source);
-    let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
-    let files = ArrayFiles::open({
-        let tell = events::begin(source, thing, array.uuid());
-        array.telling(tell)
-    })?;
-    let (core, array) = (files.core(), files.core().array());
-    let own = own_shape(array);
-    let frame = Frame {
-        own,
-        member_count: array.members().len(),
-        prefixes: &array.config().prefixes,
-        parity_count_max: core.parity_count_max(),
-    };
-    if matches!(command, RulesCommand::Check { .. } | RulesCommand::Set { .. }) && !array.fast().is_empty() {
-        let todo = "make an array without fast members for files of several levels";
-        let what = "is a backed array, which keeps a copy of every file on each member and takes no rules yet";
-        return Err(Failure::new(thing, what, todo).with_exit(Exit::Usage));
-    }
-    let set = |make: &dyn Fn(u64) -> Vec<u8>| {
-        core.set_rules(make).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
-    };
-    match command {
-        RulesCommand::Show => Ok(match rules_of(array).as_deref().map(RulesFile::decode) {
-            Some(Ok(rules)) if !rules.text.is_empty() => String::from_utf8_lossy(rules.text).into_owned(),
-            _ => format!("{thing}: no rules; new files get {}\n", shown(own)),
-        }),
-        RulesCommand::Check { file } => {
-            let text = text_of(file)?;
-            let rules = RulesText::parse(file, &text, &frame)?;
-            Ok(format!("{}: {} can be set\n{}", file.display(), counted(rules.rules.len()), remarks(&rules, array)))
-        }
-        RulesCommand::Set { file } => {
-            let text = text_of(file)?;
-            let rules = RulesText::parse(file, &text, &frame)?;
-            set(&|revision| rules.encode(array.uuid(), revision))?;
-            Ok(format!(
-                "{thing}: {} set; files that are there keep what they have\n{}",
-                counted(rules.rules.len()),
-                remarks(&rules, array)
-            ))
-        }
-        RulesCommand::Unset => {
-            set(&|revision| no_rules(array.uuid(), revision, own))?;
-            Ok(format!("{thing}: no rules any more; new files get {}, files that are there keep what they have\n", shown(own)))
-        }
-        RulesCommand::Lost { without } => {
-            let out = array.runtime().out();
-            let out = match without {
-                Some(member) => out.with(member::slot_of(array, member)?),
-                None => out,
-            };
-            let lost = core.lost_without(out).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
-            let mut paths = files.names().paths_of(&lost, usize::MAX);
-            paths.sort();
-            let mut text = String::new();
-            for path in &paths {
-                let _ = writeln!(text, "{}", Shown(path));
-            }
-            if lost.len() > paths.len() {
-                let _ = writeln!(text, "and {} without a name", lost.len() - paths.len());
-            }
-            Ok(text)
-        }
-        RulesCommand::Explain { paths } => paths.iter().map(|path: &PathBuf| explain(&files, path)).collect(),
-    }
-}
-
-/// Gives the rules of an array, if it has some, to members in use that lack them.
-pub(crate) fn spread(source: &Source) {
-    if !inspect::newest(source, called(source)).is_ok_and(|newest| newest.has_shapes()) {
-        return;
-    }
-    let Ok(config) = inspect::config(source) else { return };
-    if let Some(files) = Array::attach(&config).ok().and_then(|array| ArrayFiles::open(array).ok()) {
-        files.core().spread_rules();
-    }
-}
-
-fn own_shape(array: &Array) -> RuleShape {
-    let geometry = array.default_geometry();
-    RuleShape { level: geometry.level(), chunk: geometry.chunk() }
-}
-
-fn rules_of(array: &Array) -> Option<Vec<u8>> {
-    array.read_rules().map(|(file, _)| file)
-}
-
-fn text_of(file: &Path) -> Result<String, Failure> {
-    let bytes = fs::read(file).map_err(|error| Failure::new(file.display(), error, "").with_exit(Exit::Usage))?;
-    let todo = "save the file as UTF-8";
-    String::from_utf8(bytes).map_err(|_| Failure::new(file.display(), "is no text in UTF-8", todo).with_exit(Exit::Usage))
-}
-
-fn counted(count: usize) -> String {
-    if count == 1 { "1 rule".to_owned() } else { format!("{count} rules") }
-}
-
-fn shown(shape: RuleShape) -> String {
-    if shape.level.has_chunks() {
-        format!("RAID {}, chunk {}", shape.level, chunk_text(shape.chunk))
-    } else {
-        format!("RAID {}", shape.level)
-    }
-}
-
-/// What an operator may not expect of rules.
-fn remarks(rules: &RulesText<'_>, array: &Array) -> String {
-    let count = array.members().len();
-    let own = array.default_geometry().level().failures_max(count);
-    let mut text = String::new();
-    let named = rules.rules.iter().map(|rule| (format!("rule '{}'", rule.name), rule.shape));
-    for (name, shape) in named.chain([("[default]".to_owned(), rules.default)]) {
-        let bears = shape.level.failures_max(count);
-        if bears > own {
-            let _ = writeln!(
-                text,
-                "  {name}: files of RAID {} would bear the loss of {bears} members, but the array stops with more than {own}",
-                shape.level
-            );
-        }
-    }
-    text
-}
-
-/// Says what a new file gets at a path, by which rule, and what the file there has.
-fn explain(files: &ArrayFiles, path: &Path) -> Result<String, Failure> {
-    files.require_inside(path)?;
-    let array = files.core().array();
-    let logical = normalise(path.as_os_str().as_bytes());
-    let file = rules_of(array);
-    let rules = file.as_deref().and_then(|file| RulesFile::decode(file).ok());
-    let holds = |rule: &format::Rule<'_>| {
-        ReadyRule::new(rule.under, rule.patterns(), rule.shape).is_ok_and(|ready| ready.holds(&logical))
-    };
-    let (by, shape) = match rules.and_then(|rules| rules.rules().find(holds)) {
-        Some(rule) => (format!("rule '{}'", String::from_utf8_lossy(rule.name)), rule.shape),
-        None if rules.is_some_and(|rules| !rules.text.is_empty()) => {
-            ("no rule holds, the default".to_owned(), rules.map_or(own_shape(array), |rules| rules.default))
-        }
-        None => ("there are no rules, the array".to_owned(), own_shape(array)),
-    };
-    let mut text = format!("{}: {by}: a new file gets {}", path.display(), shown(shape));
-    let is_borne = Geometry::new(shape.level, array.members().len(), shape.chunk)
-        .is_ok_and(|geometry| geometry.survives(array.runtime().out()));
-    if !is_borne {
-        let _ = write!(text, " (while members are out {}, which bears that)", shown(own_shape(array)));
-    }
-    if let Ok(Some(file)) = files.open_to_scrub(Path::new(std::ffi::OsStr::from_bytes(&logical))) {
-        let geometry = file.geometry();
-        let _ = write!(text, "; the file there has {}", shown(RuleShape { level: geometry.level(), chunk: geometry.chunk() }));
-    }
-    text.push('\n');
-    Ok(text)
 }
 
 /// Shows which copies are read, or changes that. Returns what is to be printed.
@@ -210,15 +42,7 @@ fn reads(source: &Source, command: &Command) -> Result<String, Failure> {
                 writeln!(text, "  {:>2}  {}  keeps {}% of its turns, {cost}", member.slot, member.shown(), kept * 100 / WHOLE);
         }
     }
-    if let Some(Ok(rules)) = rules_of(&array).as_deref().map(RulesFile::decode)
-        && !rules.text.is_empty()
-    {
-        let _ = writeln!(
-            text,
-            "{thing}: {} for new files; 'cxlraid policy {thing} show' prints them",
-            counted(rules.rules().count())
-        );
-    }
+    text += &rules::summary(&array, thing);
     Ok(text)
 }
 

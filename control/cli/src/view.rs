@@ -34,7 +34,7 @@ pub(crate) struct MemberView {
     /// What the member is in a backed array; None in another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<MemberRole>,
-    /// Whether it is fast and holds nothing, as after a restart of the machine.
+    /// Tells whether it is fast and holds nothing, as after a restart of the machine.
     #[serde(skip)]
     pub(crate) is_blank: bool,
     /// Of the member's file system.

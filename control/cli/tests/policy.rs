@@ -144,6 +144,24 @@ fn rules_are_checked_set_shown_explained_and_taken_away() {
     assert!(explained.ends_with("a new file gets RAID 5, chunk 4K; the file there has RAID 1\n"), "{explained}");
 }
 
+/// A member that is made anew, in its place or in another's, has the rules that the others have.
+#[test]
+fn rules_are_on_members_that_are_made_anew() {
+    let bench = Bench::new();
+    assert_fine(&create(&bench, "5", 3, &[]));
+    write_rules(&bench, RULES);
+    assert_fine(&bench.run(&["policy", "db", "set", "rules.toml"]));
+    let expected = fs::read(bench.path("m0/.cxlraid/rules")).unwrap();
+    fs::remove_dir_all(bench.path("m1")).unwrap();
+    fs::create_dir(bench.path("m1")).unwrap();
+    fs::create_dir(bench.path("new")).unwrap();
+    assert_fine(&bench.run(&["rebuild", "db", "m1"]));
+    assert_fine(&bench.run(&["replace", "db", "m2", "new"]));
+    for member in ["m1", "new"] {
+        assert_eq!(fs::read(bench.path(member).join(".cxlraid/rules")).unwrap(), expected, "{member}");
+    }
+}
+
 #[test]
 fn an_array_with_a_journal_takes_no_more_parity_than_the_journal_has_room_for() {
     let bench = Bench::new();

@@ -43,7 +43,7 @@ pub struct Array {
     pub(crate) config: Config,
     /// Of files for which no rule says otherwise. What the array as a whole bears goes by it, too.
     pub(crate) geometry: Geometry,
-    /// Whether the superblocks said, when this process attached, that files may have shapes of
+    /// Tells whether the superblocks said, when this process attached, that files may have shapes of
     /// their own.
     pub(crate) has_shapes: bool,
     pub(crate) uuid: Uuid,

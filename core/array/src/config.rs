@@ -32,7 +32,7 @@ pub struct Config {
     pub uuid: Option<Uuid>,
     /// Whether a start makes the array if every member directory is empty.
     pub creation: Creation,
-    /// Whether the files of an array that is made have sums of their blocks.
+    /// Tells whether the files of an array that is made have sums of their blocks.
     pub sums: bool,
     /// Where the journal is; None takes the array's own, none for a new array.
     pub journal: Option<JournalPlace>,

@@ -18,7 +18,8 @@ use sys::{AsFd as _, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
 impl Array {
-    /// Whether files may have another level or chunk than the array, as far as this process knows.
+    /// Tells whether files may have another level or chunk than the array, as far as this process
+    /// knows.
     #[inline]
     #[must_use]
     pub fn may_have_shapes(&self) -> bool {
@@ -81,7 +82,7 @@ impl Array {
         }
     }
 
-    /// Whether the superblocks of all members in use say that files may have shapes of their own.
+    /// Tells whether the superblocks of all members in use say that files may have shapes of their own.
     fn has_shapes_everywhere(&self) -> bool {
         let says_so = |member: &Member| {
             let superblock = member.meta().and_then(|meta| crate::superblock::read(meta).ok());

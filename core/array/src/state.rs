@@ -43,8 +43,8 @@ impl Array {
         &self.geometry
     }
 
-    /// Whether the array as a whole goes on without these members, by its own level. A file may bear
-    /// less ([`crate::rules`]): its own geometry says so.
+    /// Tells whether the array as a whole goes on without these members, by its own level. A file
+    /// may bear less ([`crate::rules`]): its own geometry says so.
     #[must_use]
     pub fn bears(&self, out: MemberSet) -> bool {
         self.geometry.survives(out)

@@ -38,8 +38,8 @@ pub enum Summing {
     Keep,
 }
 
-/// Whether files of this shape can have sums: they have redundancy, which follows what programs store
-/// through mappings, and no block lies in two chunks.
+/// Tells whether files of this shape can have sums: they have redundancy, which follows what programs
+/// store through mappings, and no block lies in two chunks.
 #[must_use]
 pub fn can_have_sums(geometry: &Geometry) -> bool {
     let has_redundancy = geometry.level().failures_max(geometry.member_count()) > 0;
@@ -97,10 +97,10 @@ const fn other_than(sum: u32) -> u32 {
 struct Run<'r> {
     start: u64,
     bytes: u64,
-    /// Who holds data that are stored.
+    /// The slots of the data that are stored.
     data: &'r [Slot],
     parities: &'r [Slot],
-    /// Who holds data of the stripe that are not stored.
+    /// The slots of the stripe's data that are not stored.
     others: &'r [Slot],
 }
 
@@ -163,13 +163,13 @@ impl Taken {
         known.iter().find(|known| known.0 == slot && known.1 == block).map(|&(.., sum)| sum)
     }
 
-    /// Whether parity at a block does not count. With more such blocks than are remembered none
+    /// Tells whether parity at a block does not count. With more such blocks than are remembered none
     /// counts.
     fn is_spoiled(&self, block: u64) -> bool {
         self.spoiled_count > ROTTEN_MAX || self.spoiled[..self.spoiled_count].contains(&block)
     }
 
-    /// Whether so many sums more are remembered.
+    /// Tells whether so many sums more are remembered.
     const fn has_room(&self, more: usize) -> bool {
         self.count + more <= OLDS_MAX
     }
@@ -279,8 +279,8 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Whether parity of a run is computed from the old parity and the old data, as the write itself
-    /// decides it (`write::Write::prefers_update`).
+    /// Tells whether parity of a run is computed from the old parity and the old data, as the write
+    /// itself decides it (`write::Write::prefers_update`).
     fn is_updated(&self, run: &Run<'_>) -> bool {
         let is_out = |slot: &Slot| self.out.contains(*slot);
         if run.data.iter().chain(run.others).any(is_out) {
@@ -293,7 +293,7 @@ impl<M: Medium> Striper<'_, M> {
         self.sum_at(slot, block).map_or(0, |sum| sum.load(Ordering::Relaxed))
     }
 
-    /// Whether the sum of parity at a block follows from sums: nothing need be looked at.
+    /// Tells whether the sum of parity at a block follows from sums: nothing need be looked at.
     fn follows(&self, run: &Run<'_>, is_part: bool, parity: Parity) -> bool {
         parity == Parity::Written && run.parities.len() == 1 && !is_part
     }
@@ -541,7 +541,8 @@ impl<M: Medium> Striper<'_, M> {
         Ok(said)
     }
 
-    /// Whether some block of a member that a range of its backing file touches does not fit its sum.
+    /// Tells whether some block of a member that a range of its backing file touches does not fit its
+    /// sum.
     fn is_rotten(&self, slot: Slot, start: u64, bytes: u64) -> Result<bool, IoFault> {
         for block in start / SUM_BLOCK_BYTES..(start + bytes).div_ceil(SUM_BLOCK_BYTES) {
             if matches!(self.look_at_sum(slot, block)?, Said::Differs(_)) {
@@ -551,8 +552,8 @@ impl<M: Medium> Striper<'_, M> {
         Ok(false)
     }
 
-    /// Whether some block in the rows of a range, of the members in use but those in `lost`, does not
-    /// fit its sum.
+    /// Tells whether some block in the rows of a range, of the members in use but those in `lost`,
+    /// does not fit its sum.
     pub(crate) fn has_rotten(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, IoFault> {
         for (slot, block) in self.blocks_in_rows(offset, bytes)? {
             if !lost.contains(slot) && matches!(self.look_at_sum(slot, block)?, Said::Differs(_)) {
@@ -608,7 +609,7 @@ impl<M: Medium> Striper<'_, M> {
         Ok(())
     }
 
-    /// Whether every block in the rows of a range has a sum that fits.
+    /// Tells whether every block in the rows of a range has a sum that fits.
     ///
     /// # Errors
     /// As for [`Striper::verify`].

@@ -37,7 +37,7 @@ fn make_directory(meta: &OwnedFd, whom: Access) -> Result<OwnedFd> {
 }
 
 impl Array {
-    /// Whether the array's files have sums of their blocks.
+    /// Tells whether the array's files have sums of their blocks.
     #[inline]
     #[must_use]
     pub const fn has_sums(&self) -> bool {

@@ -65,13 +65,13 @@ impl Glob {
         expanded.iter().map(|one| Self::parse_one(one)).collect()
     }
 
-    /// Whether every path fits.
+    /// Tells whether every path fits.
     #[must_use]
     pub fn fits_everything(&self) -> bool {
         matches!(self.tokens[..], [Token::Rest] | [Token::Directories, Token::Star])
     }
 
-    /// Whether no path fits `other`, which is compared with the path below the same directory or
+    /// Tells whether no path fits `other`, which is compared with the path below the same directory or
     /// one further down, that does not fit this pattern as well. False where that is not easily
     /// told.
     #[must_use]
@@ -122,7 +122,7 @@ impl Glob {
         self.tokens.len() + self.end.len()
     }
 
-    /// Whether a path fits.
+    /// Tells whether a path fits.
     #[must_use]
     pub fn fits(&self, path: &[u8]) -> bool {
         path.ends_with(&self.end) && self.fits_slowly(path)

@@ -25,7 +25,7 @@ pub struct Inode {
     pub(crate) backing: Vec<Option<Backing>>,
     /// The members whose backing files are not open here.
     absent: MemberSet,
-    /// Whether the blocks of its backing files have sums.
+    /// Tells whether the blocks of its backing files have sums.
     pub(crate) has_sums: bool,
     pub(crate) entry: FileEntry,
     shared: &'static SharedFile,

@@ -85,7 +85,7 @@ impl Files {
         })
     }
 
-    /// Whether there are several copies of a file's bytes.
+    /// Tells whether there are several copies of a file's bytes.
     fn keeps_copies(&self, attribute: Attribute) -> bool {
         self.record(attribute).is_ok_and(|record| record.geometry().copy_count() > 1)
     }

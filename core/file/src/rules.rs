@@ -51,7 +51,7 @@ impl ReadyRule {
         Self::new(rule.under, rule.patterns(), rule.shape).ok()
     }
 
-    /// Whether the rule holds for a file at a logical path.
+    /// Tells whether the rule holds for a file at a logical path.
     #[must_use]
     pub fn holds(&self, path: &[u8]) -> bool {
         match path.strip_prefix(&self.under[..]) {
@@ -60,8 +60,8 @@ impl ReadyRule {
         }
     }
 
-    /// Whether no file is left for `other`, which is asked after this rule. False where that is not
-    /// easily told.
+    /// Tells whether no file is left for `other`, which is asked after this rule. It says false where
+    /// that is not easily told.
     #[must_use]
     pub fn leaves_nothing_for(&self, other: &Self) -> bool {
         let is_same = self.under == other.under;
@@ -186,7 +186,7 @@ impl Files {
         self.array().journal().map(|journal| journal.header.parity_max())
     }
 
-    /// Whether a file's bytes can be read without these members and those that have lost them, by
+    /// Tells whether a file's bytes can be read without these members and those that have lost them, by
     /// its own level. True of a file without bytes, and of one that the inode table does not know.
     #[must_use]
     pub fn file_bears(&self, attribute: format::Attribute, out: MemberSet) -> bool {

@@ -29,7 +29,7 @@ use sys::OsError;
 use units::{MemberSet, Slot};
 
 impl Files {
-    /// Whether files of this shape have sums.
+    /// Tells whether files of this shape have sums.
     pub(crate) fn has_sums(&self, geometry: &Geometry) -> bool {
         self.array().has_sums() && array::sums::can_have_sums(geometry)
     }
@@ -132,7 +132,7 @@ impl Inode {
         self.forget_sums(MemberSet::first(self.backing.len()), start..u64::MAX)
     }
 
-    /// Whether what sums say of the file counts now.
+    /// Tells whether the sums of the file count now: no block of it waits for resync.
     pub(crate) fn believes_sums(&self) -> bool {
         self.has_sums && self.shared().resync_waits.load(Ordering::Acquire) == 0
     }
@@ -143,7 +143,7 @@ impl Inode {
     /// [`IoFault::Os`] with `IO` for bytes that nothing else gives.
     ///
     /// # Safety
-    /// As for [`Striper::read`].
+    /// The caller promises what [`Striper::read`] asks for.
     #[cold]
     pub(crate) unsafe fn read_computed(
         &self,
@@ -161,7 +161,7 @@ impl Inode {
         unsafe { striper.read_checked(offset, dst, bytes, false) }
     }
 
-    /// Whether blocks without sums may get some that fit, where redundancy fits.
+    /// Tells whether blocks without sums may get some that fit, where redundancy fits.
     pub(crate) fn may_seal(&self) -> bool {
         let shared = self.shared();
         self.believes_sums()

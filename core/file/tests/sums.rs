@@ -107,6 +107,26 @@ fn every_flipped_byte_of_a_sum_is_found_and_costs_no_data() {
     }
 }
 
+/// A program may close the low numbers, and count on getting them.
+#[test]
+fn descriptors_of_sums_lie_above_what_programs_use() {
+    let array = TestArray::summed(Level::Raid5, 3, CHUNK);
+    let attribute = array.create("file");
+    let file = array.open("file", attribute);
+    write(&file, 0, &Random(2).bytes(50_000));
+    let own: Vec<PathBuf> = (0..3).map(|slot| sums_path(&array, slot, attribute)).collect();
+    let mut found = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()) {
+        // One that another test has just closed is none of these.
+        if std::fs::read_link(&entry).is_ok_and(|to| own.contains(&to)) {
+            let number: u32 = entry.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            assert!(number >= sys::high_fd::base(), "{number}");
+            found += 1;
+        }
+    }
+    assert!(found == 3, "{found}");
+}
+
 /// Without redundancy nobody follows what programs store through mappings, so there are no sums.
 #[test]
 fn without_redundancy_there_are_no_sums() {

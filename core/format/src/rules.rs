@@ -133,7 +133,7 @@ pub struct NewRule<'a, Patterns> {
 }
 
 impl<'a> RulesFile<'a> {
-    /// Whether the bytes are a file of rules of the array that can be used.
+    /// Tells whether the bytes are a file of rules of the array that can be used.
     ///
     /// # Errors
     /// Why they are not.

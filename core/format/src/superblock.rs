@@ -555,7 +555,7 @@ impl Superblock {
         self.members.get(other.slot).filter(|entry| entry.uuid == other.member_uuid)
     }
 
-    /// Whether files may have another level or chunk than the array ([`INCOMPATIBLE_SHAPES`]).
+    /// Tells whether files may have another level or chunk than the array ([`INCOMPATIBLE_SHAPES`]).
     #[must_use]
     pub const fn has_shapes(&self) -> bool {
         self.features.incompatible & INCOMPATIBLE_SHAPES != 0
@@ -573,7 +573,7 @@ impl Superblock {
         (copy * COPY_BYTES) as u64
     }
 
-    /// Whether the array's files have sums of their blocks.
+    /// Tells whether the array's files have sums of their blocks.
     #[must_use]
     pub const fn has_sums(&self) -> bool {
         self.features.incompatible & INCOMPATIBLE_SUMS != 0

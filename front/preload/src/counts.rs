@@ -65,7 +65,7 @@ fn done(kind: Kind, verdict: Verdict) -> Verdict {
     verdict
 }
 
-/// Whether the calling thread's next call is one that is timed. A thread's first call is.
+/// Tells whether the calling thread's next call is one that is timed. A thread's first call is.
 #[inline(always)]
 pub(crate) fn is_due() -> bool {
     let left = word(crate::thread::word::CALLS_LEFT).as_ptr();
@@ -79,7 +79,7 @@ pub(crate) fn is_due() -> bool {
 /// A call that is timed.
 pub(crate) struct Timed {
     begin: u64,
-    /// As how many calls it counts.
+    /// The timed call stands for so many calls.
     weight: u64,
 }
 
@@ -138,7 +138,7 @@ fn runtime() -> Option<&'static Runtime> {
     crate::array::namespace().ok().map(|namespace| namespace.files().array().runtime())
 }
 
-/// Whether the calling thread has a cell, or counts apart.
+/// Tells whether the calling thread has a cell, or counts apart.
 #[inline]
 pub(crate) fn is_ready() -> bool {
     word(crate::thread::word::COUNTERS).load(Relaxed) != 0

@@ -26,7 +26,7 @@ pub(crate) fn start(path: &core::ffi::CStr) {
     }
 }
 
-/// Whether calls are counted.
+/// Tells whether calls are counted.
 pub(crate) fn is_on() -> bool {
     !COUNTERS.load(Ordering::Relaxed).is_null()
 }

@@ -163,7 +163,7 @@ impl Backing {
         self.domain
     }
 
-    /// Whether the sums of the file's blocks are open.
+    /// Tells whether the sums of the file's blocks are open.
     #[inline]
     pub fn has_sums(&self) -> bool {
         self.sums.is_open()

@@ -42,7 +42,7 @@ impl Leaf {
     }
 }
 
-/// Whether the bit of a page is set.
+/// Tells whether the bit of a page is set.
 #[inline]
 fn has(bits: &[AtomicU64; LEAF_WORDS], page: u64) -> bool {
     let within = page % LEAF_PAGES;

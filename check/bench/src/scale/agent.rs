@@ -67,7 +67,7 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// Whether the worker is to wait.
+    /// Tells whether the worker is to wait.
     pub(crate) const fn waits(&self) -> bool {
         self.waits
     }
@@ -115,7 +115,7 @@ pub(crate) fn say(text: &str) -> Result<(), String> {
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(said)
 }
 
-/// How long something takes; nanoseconds.
+/// Runs `work`, and returns how long it took in nanoseconds.
 pub(crate) fn timed(work: impl FnOnce() -> io::Result<()>) -> Result<f64, String> {
     let begun = Instant::now();
     work().map_err(said)?;

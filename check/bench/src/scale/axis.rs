@@ -112,7 +112,7 @@ impl Record {
         self.wanted.iter().any(|wanted| wanted == measure)
     }
 
-    /// Whether any of these measures is wanted.
+    /// Tells whether any of these measures is wanted.
     pub(crate) fn wants_any(&self, measures: &[&str]) -> bool {
         measures.iter().any(|measure| self.wants(measure))
     }

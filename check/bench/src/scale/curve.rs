@@ -30,7 +30,7 @@ impl Point {
     }
 }
 
-/// How fast something grows: `y` is about a constant times `x` to this power.
+/// The growth of a curve: `y` is about a constant times `x` to this power.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
 pub(crate) struct Growth {
     /// Over all points.

@@ -32,7 +32,7 @@ pub(crate) struct JobView {
     pub(crate) seconds_left: Option<u64>,
     /// The rate that was asked for.
     pub(crate) bytes_per_second_max: Option<u64>,
-    /// Whether it gives way to programs that are busy.
+    /// Tells whether it gives way to programs that are busy.
     pub(crate) gives_way: bool,
     pub(crate) workers: u32,
     /// The process that runs it, and the user whose process that is.

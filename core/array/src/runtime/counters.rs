@@ -107,7 +107,7 @@ impl Counts {
         add(&self.calls[kind as usize], 1);
     }
 
-    /// Whether any call was counted.
+    /// Tells whether any call was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.calls.iter().all(|word| word.load(Relaxed) == 0)
@@ -236,7 +236,7 @@ impl Runtime {
         true
     }
 
-    /// Whether a process has its slot still, dead or alive.
+    /// Tells whether a process has its slot still, dead or alive.
     fn is_attached(&self, owner: OwnerId) -> bool {
         owns_slot(self.segment(), owner)
     }
@@ -358,7 +358,7 @@ pub struct AllCounted {
     pub members: [MovedCounts; MEMBER_COUNT_MAX],
     /// What the same calls moved for their programs.
     pub sampled: MovedCounts,
-    /// Whether a thread found no free cell: then the numbers are too low.
+    /// Tells whether a thread found no free cell: then the numbers are too low.
     pub is_incomplete: bool,
 }
 

@@ -3,7 +3,7 @@
 use super::cpuid;
 use core::arch::x86_64::_mm_crc32_u64;
 
-/// Whether the processor has the instruction.
+/// Tells whether the processor has the instruction.
 #[inline]
 pub(crate) fn has_crc() -> bool {
     cpuid::features() & cpuid::CRC != 0
