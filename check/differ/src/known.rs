@@ -502,6 +502,33 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             connect(15),
         ]
     },
+    // A socket is bound out of the array, by way of symlinks.
+    || {
+        let address = |text: &str| Argument::Address("u", text.to_owned(), Place::Good);
+        let bind = |socket: i64, text: &str| call("bind", vec![Number(socket), address(text), Number(110)]);
+        let lead = |target: &str, name: &str| call("symlink", vec![path(target), path(name)]);
+        vec![
+            lead("%/hd", "out"),
+            lead("%/none", "dangling"),
+            bind(12, "@/s4/../f0"),
+            bind(12, "s4/x"),
+            bind(12, "s4"),
+            bind(12, "dangling"),
+            bind(12, "out/none/x"),
+            bind(12, "@/out/socket"),
+            call("connect", vec![Number(14), address("out/socket"), Number(110)]),
+            call("unlink", vec![path("out/socket")]),
+        ]
+    },
+    // A file grows in advance for a write that fails, and gets set-group-id before the process gives
+    // up the right to keep that.
+    || {
+        vec![
+            call("pwrite64", vec![Number(3), Memory(Place::Null), Number(70_000), Number(0)]),
+            call("fchmodat", vec![Number(-100), path("@/f0"), Number(0o2755)]),
+            rights(Rights::DropForFiles),
+        ]
+    },
     // What a private mapping shows of a file that is written to afterwards, on an array that lacks
     // a member.
     || {

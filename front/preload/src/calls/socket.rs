@@ -102,7 +102,7 @@ pub(crate) fn bind(call: &mut Call) -> Verdict {
     });
     match bound {
         Ok(Reached::Array(())) => Verdict::Done(0),
-        Ok(Reached::Host(_)) => Verdict::Pass,
+        Ok(Reached::Host(host)) => with_replacement(call, 1, 2, Replacement::at(outside(host))),
         // bind(2) has its own error for a path that exists.
         Err(OsError::EXIST) => Verdict::error(OsError::ADDRINUSE),
         Err(error) => Verdict::error(error),
@@ -123,12 +123,17 @@ pub(crate) fn sendto(call: &mut Call) -> Verdict {
 /// may block, so the stub makes it, with the replaced address.
 fn to_address(call: &mut Call, pointer_index: usize, bytes_index: usize) -> Verdict {
     let Some((namespace, path)) = located(call.args[pointer_index], call.args[bytes_index], true) else { return Verdict::Pass };
-    let replacement = Replacement::of(namespace, &path);
+    with_replacement(call, pointer_index, bytes_index, Replacement::of(namespace, &path))
+}
+
+/// Has the stub make a call with this address in place of the one that the arguments number
+/// `pointer_index` and `bytes_index` are.
+fn with_replacement(call: &mut Call, pointer_index: usize, bytes_index: usize, replacement: Box<Replacement>) -> Verdict {
     let mut args = call.args;
     (args[pointer_index], args[bytes_index]) = replacement.argument();
     call.scratch[0] = Box::into_raw(replacement) as u64;
     call.then = Some(|call| {
-        // SAFETY: put there by `to_address` for this very call.
+        // SAFETY: put there by `with_replacement` for this very call.
         unsafe { Box::from_raw(call.scratch[0] as *mut Replacement) }.result(call.result)
     });
     Verdict::PassWith { number: call.number, args }
@@ -156,11 +161,15 @@ impl Replacement {
     /// finds none is nothing else wrong, and the program gets the error of the look-up
     /// ([`Self::result`]).
     fn of(namespace: &Namespace, path: &Asked) -> Box<Self> {
-        let found = namespace.socket_path(path.path(), UNIX_PATH_MAX).and_then(|reached| match reached {
+        Self::at(namespace.socket_path(path.path(), UNIX_PATH_MAX).and_then(|reached| match reached {
             Reached::Array(found) => Ok(found),
-            Reached::Host(path) if path.len() <= UNIX_PATH_MAX => Ok((path, None)),
-            Reached::Host(path) => through_directory(&path).map(|(path, directory)| (path, Some(directory))),
-        });
+            Reached::Host(path) => outside(path),
+        }))
+    }
+
+    /// The address of this path, which may be valid only while a directory is open; where there is
+    /// none, the address at which no socket is.
+    fn at(found: Result<(Vec<u8>, Option<Raised>), OsError>) -> Box<Self> {
         let (path, directory, error) = match found {
             Ok((path, directory)) => (path, directory, None),
             Err(error) => (NOWHERE.to_vec(), None, Some(error)),
@@ -181,6 +190,14 @@ impl Replacement {
             _ => result,
         }
     }
+}
+
+/// A path of the host by which an address can name it, and the descriptor that keeps it valid.
+fn outside(path: Vec<u8>) -> Result<(Vec<u8>, Option<Raised>), OsError> {
+    if path.len() <= UNIX_PATH_MAX {
+        return Ok((path, None));
+    }
+    through_directory(&path).map(|(path, directory)| (path, Some(directory)))
 }
 
 /// A path of the host that is too long for an address: a short one, through a descriptor of its
