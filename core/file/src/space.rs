@@ -23,8 +23,10 @@ use units::{MemberSet, PAGE_BYTES};
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 2 << 20;
 /// A backing file that grows to at most this size gets space by pages and not by whole granules
-/// (media/dax). So do the first bytes of a file that has less than a huge page.
+/// (media/dax). So does a file of less than a huge page that grows for the first times.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// How many times a file that a process has opened grows by no more than it needs.
+const EXACT_GROWTHS: u32 = 2;
 /// The unit of `st_blocks` (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
 /// From this size on a backing file grows in whole huge pages.

@@ -210,11 +210,14 @@ impl Inode {
         }
     }
 
-    /// Runs `change` with the size lock held. The argument of `change` is the size.
+    /// Runs `change` with the size lock held. The argument of `change` is the size. The file's end is
+    /// repaired first, unless that would take set-user-id or set-group-id from the file, which no
+    /// program has written to: the next process that opens the file repairs it.
     pub(crate) fn with_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         let shared = self.shared();
         self.with_size_lock(|| {
-            let finished = if shared.tail_unfinished.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish_tail() };
+            let is_finished = || shared.tail_unfinished.load(Ordering::Relaxed) == 0 || self.would_lose_set_id();
+            let finished = if is_finished() { Ok(()) } else { self.finish_tail() };
             finished.and_then(|()| change(shared.size()))
         })
     }

@@ -69,7 +69,7 @@ impl Backing {
     /// call.
     #[must_use]
     pub fn new(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
-        Self::mapped_by(Descriptor::lasting(fd), access, domain, windows::WINDOW_SHIFT)
+        Self::mapped_by(Descriptor::lasting(fd), access, domain, Windows::new(windows::WINDOW_SHIFT, false))
     }
 
     /// Returns a table of the array, of which a few MiB are used: each of its windows takes 32 MiB of
@@ -77,7 +77,7 @@ impl Backing {
     /// [`Self::new`], and `may` that of [`Self::of_file`].
     #[must_use]
     pub fn small(fd: OwnedFd, access: Access, domain: PersistenceDomain, may: fn() -> bool) -> Self {
-        Self::mapped_by(Descriptor::of_table(fd, may), access, domain, windows::SMALL_WINDOW_SHIFT)
+        Self::mapped_by(Descriptor::of_table(fd, may), access, domain, Windows::new(windows::SMALL_WINDOW_SHIFT, false))
     }
 
     /// Returns the backing file of one of the many files that a program may have open; the file may be
@@ -88,20 +88,13 @@ impl Backing {
     /// # Errors
     /// What moving the descriptor out of the program's way gives.
     pub fn of_file(fd: OwnedFd, access: Access, domain: PersistenceDomain, may: fn() -> bool) -> Result<Self, OsError> {
-        Ok(Self::mapped_by(Descriptor::of_file(fd, may)?, access, domain, windows::WINDOW_SHIFT))
+        Ok(Self::mapped_by(Descriptor::of_file(fd, may)?, access, domain, Windows::new(windows::WINDOW_SHIFT, true)))
     }
 
-    fn mapped_by(descriptor: Descriptor, access: Access, domain: PersistenceDomain, window_shift: u32) -> Self {
+    fn mapped_by(descriptor: Descriptor, access: Access, domain: PersistenceDomain, windows: Windows) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
         let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
-        Self {
-            descriptor,
-            mapping,
-            domain,
-            holes: Holes::new(),
-            windows: Windows::new(window_shift),
-            sums: sums::SumsCell::new(),
-        }
+        Self { descriptor, mapping, domain, holes: Holes::new(), windows, sums: sums::SumsCell::new() }
     }
 
     /// The descriptor, for as long as what is returned lives.
@@ -362,12 +355,19 @@ impl Backing {
     /// The mapped bytes from `offset` on to the end of the window, holes or not.
     #[inline]
     fn span_of_window(&self, offset: u64) -> Option<Span> {
-        let bytes = self.windows.bytes();
-        let within = offset & (bytes - 1);
-        let base = self.windows.at(offset)?.base(offset - within, bytes, self)?;
-        // SAFETY: `within` is less than the window's bytes.
-        let start = unsafe { NonNull::new_unchecked(base.as_ptr().add(within as usize)) };
-        Some(Span { start, bytes: (bytes - within) as usize })
+        let window = self.windows.at(offset)?;
+        let Some(base) = window.mapped() else { return self.span_of_unmapped(window, offset) };
+        Some(span_in(base, self.windows.bytes(), offset))
+    }
+
+    /// Does what [`Self::span_of_window`] does where `window`, in which `offset` lies, is not mapped.
+    #[inline(never)]
+    fn span_of_unmapped(&self, window: &windows::Window, offset: u64) -> Option<Span> {
+        let (window, bytes) = match self.windows.early(offset, || self.bytes().ok()) {
+            Some(early) => (early, windows::EARLY_BYTES),
+            None => (window, self.windows.bytes()),
+        };
+        window.base(offset & !(bytes - 1), bytes, self).map(|base| span_in(base, bytes, offset))
     }
 
     /// Whether a fence is not enough to make stores durable: the member's domain says so, or this
@@ -385,6 +385,15 @@ impl Backing {
         // SAFETY: the range lies within a window, which stays mapped; msync changes nothing.
         Some(retry_on_intr(|| unsafe { msync(span.start.as_ptr().cast(), bytes, MsyncFlags::SYNC) }))
     }
+}
+
+/// The mapped bytes from `offset` of a file on, in a window of `bytes` bytes that is mapped at `base`.
+#[inline(always)]
+fn span_in(base: NonNull<u8>, bytes: u64, offset: u64) -> Span {
+    let within = offset & (bytes - 1);
+    // SAFETY: `within` is less than the window's bytes.
+    let start = unsafe { NonNull::new_unchecked(base.as_ptr().add(within as usize)) };
+    Span { start, bytes: (bytes - within) as usize }
 }
 
 impl Medium for Backing {

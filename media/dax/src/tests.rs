@@ -204,6 +204,40 @@ fn small_files_take_little_address_space() {
 }
 
 #[test]
+fn a_file_is_mapped_through_a_small_window_until_somebody_reaches_further() {
+    let of_file = |bytes| {
+        let backing = Backing::of_file(file("/dev/shm"), Access::ReadWrite, PersistenceDomain::Volatile, || true).unwrap();
+        backing.set_len(bytes).unwrap();
+        backing
+    };
+    let backing = of_file(100);
+    let early = backing.span(10).unwrap();
+    assert_eq!((early.bytes, early.start.addr().get() % (2 << 20)), ((2 << 20) - 10, 10));
+    store(&backing, 99, 7);
+    backing.set_len(5 << 20).unwrap();
+    assert_eq!(backing.span(0).unwrap().start.addr().get(), early.start.addr().get() - 10);
+    let later = backing.span(2 << 20).unwrap();
+    assert_eq!(later.bytes, (1 << 30) - (2 << 20));
+    // Both show the file, and the first one stays.
+    let first = backing.span(0).unwrap();
+    assert_eq!((first.bytes, first.start.addr().get()), (1 << 30, later.start.addr().get() - (2 << 20)));
+    store(&backing, 98, 8);
+    // SAFETY: `early` is mapped as long as the backing file is open.
+    let seen = [88, 89].map(|at| unsafe { early.start.as_ptr().add(at).read_volatile() });
+    assert_eq!(seen, [8, 7]);
+    assert!([early.start, later.start].iter().all(|start| backing.owns(start.addr().get())));
+    assert!(!backing.owns(early.start.addr().get() - 10 + (2 << 20)));
+    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = format!("{:x}-", early.start.addr().get() - 10);
+    assert!(maps().contains(&line));
+    drop(backing);
+    assert!(!maps().contains(&line));
+    // One that is longer when it is mapped has no small window.
+    assert_eq!(of_file((2 << 20) + 1).span(0).unwrap().bytes, 1 << 30);
+    assert_eq!(of_file(2 << 20).span(0).unwrap().bytes, 2 << 20);
+}
+
+#[test]
 fn small_files_have_several_windows_where_that_is_asked_for() {
     let mut backing = backing("/dev/shm");
     backing.windows.shift = 17;

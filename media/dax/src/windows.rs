@@ -1,6 +1,8 @@
 //! The windows through which a backing file is mapped: fixed pieces of file offset that, once
 //! mapped, never move. They have 1 GiB each; those of the small files under `.cxlraid` have 32 MiB,
-//! so that a program with little address space (`ulimit -v`) can map them.
+//! so that a program with little address space (`ulimit -v`) can map them. A file of at most 2 MiB is
+//! mapped through a window of that size, until somebody reaches further: to take back a mapping of
+//! 1 GiB the kernel walks all of its page tables.
 //!
 //! A window may reach beyond the end of the file. Loads and stores there fault until the file
 //! grows; then they work without another system call. The table of windows has two levels. Window
@@ -26,6 +28,9 @@ pub(crate) const SMALL_WINDOW_SHIFT: u32 = 25;
 /// The logarithm of how many windows a file has at most. Offsets behind the last of them (from 64
 /// TiB on, with windows of 1 GiB) are in no window; they are reached by system calls.
 pub(crate) const WINDOWS_SHIFT: u32 = 16;
+
+/// The bytes of a small file's only window: those of one table of pages, or of a huge page.
+pub(crate) const EARLY_BYTES: u64 = HUGE_PAGE_BYTES as u64;
 
 const LEAF_SHIFT: u32 = 8;
 const LEAF_WINDOWS: usize = 1 << LEAF_SHIFT;
@@ -53,6 +58,11 @@ struct Root([AtomicPtr<Leaf>; ROOT_LEAVES]);
 /// The windows of one backing file.
 pub(crate) struct Windows {
     first: Window,
+    /// The first [`EARLY_BYTES`], as long as nobody has reached further. What is known about space is
+    /// the first window's.
+    early: Window,
+    /// Tells whether `early` may be used: whoever asks for a span looks at how long it is.
+    has_early: bool,
     root: AtomicPtr<Root>,
     /// The logarithm of a window's bytes.
     pub(crate) shift: u32,
@@ -93,8 +103,14 @@ impl Window {
     }
 
     /// The address at which the window is mapped, if it is mapped.
-    fn mapped(&self) -> Option<NonNull<u8>> {
+    #[inline]
+    pub(crate) fn mapped(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.base.load(Ordering::Acquire)).filter(|base| base.as_ptr() != CANNOT)
+    }
+
+    /// Tells whether somebody has tried to map the window.
+    pub(crate) fn was_used(&self) -> bool {
+        !self.base.load(Ordering::Acquire).is_null()
     }
 
     /// The address at which the window is mapped; the first use maps it. The window begins at
@@ -164,11 +180,19 @@ impl Window {
 }
 
 impl Windows {
-    /// Windows of 2^`shift` bytes each.
-    pub(crate) fn new(shift: u32) -> Self {
+    /// Windows of 2^`shift` bytes each; with `has_early` also one of [`EARLY_BYTES`].
+    pub(crate) fn new(shift: u32, has_early: bool) -> Self {
         #[cfg(feature = "small-windows")]
         let shift = shift.min(SHIFT.load(Ordering::Relaxed));
-        Self { first: Window::new(), root: AtomicPtr::new(ptr::null_mut()), shift }
+        Self { first: Window::new(), early: Window::new(), has_early, root: AtomicPtr::new(ptr::null_mut()), shift }
+    }
+
+    /// The window of [`EARLY_BYTES`] that a file of this many bytes is mapped through where `offset`
+    /// lies; None where it is one of the windows of [`Windows::bytes`]. `bytes` is asked once at most.
+    pub(crate) fn early(&self, offset: u64, bytes: impl FnOnce() -> Option<u64>) -> Option<&Window> {
+        let is_small = || self.early.was_used() || bytes().is_some_and(|bytes| bytes <= EARLY_BYTES);
+        let may = self.has_early && offset < EARLY_BYTES && self.shift == WINDOW_SHIFT && !self.first.was_used();
+        (may && is_small()).then_some(&self.early)
     }
 
     /// Bytes of a window.
@@ -212,12 +236,15 @@ impl Windows {
 
     /// Whether `address` lies in a mapped window.
     pub(crate) fn own(&self, address: usize) -> bool {
-        self.iter().filter_map(Window::mapped).any(|base| address.wrapping_sub(base.addr().get()) < self.bytes() as usize)
+        let lies_in = |base: NonNull<u8>, bytes: u64| address.wrapping_sub(base.addr().get()) < bytes as usize;
+        self.early.mapped().is_some_and(|base| lies_in(base, EARLY_BYTES))
+            || self.iter().filter_map(Window::mapped).any(|base| lies_in(base, self.bytes()))
     }
 }
 
 impl Drop for Windows {
     fn drop(&mut self) {
+        unmap_window(self.early.base.load(Ordering::Acquire), EARLY_BYTES);
         for window in self.iter() {
             unmap_window(window.base.load(Ordering::Acquire), self.bytes());
             discard(&window.granules);
