@@ -3,7 +3,7 @@
 
 use crate::{
     act::Orders,
-    allowed::{CACHED, IN_DIRECTORY, OWN, SPARSE},
+    allowed::{CACHED, IN_DIRECTORY, LAST_BYTE, OWN, SPARSE},
     calls::{Call, Kind, LOAD, Reach, STORE, Shown},
     draw::{Argument, Control, MAPS, Place},
     probe,
@@ -216,7 +216,7 @@ impl<'a> Actor<'a> {
         let before = self.seen(call, arguments);
         let writes = call.kinds.iter().any(|kind| matches!(kind, Kind::In | Kind::PiecesIn));
         let size = if writes { size_of(values[0]) } else { 0 };
-        let name = name_of(call, &values);
+        let name = name_of(call, &values, arguments);
         let (result, error) = timed(call, &values);
         if writes && result < 0 && error == libc::EFAULT {
             // tmpfs makes a file longer by a write of which no byte could be read, and gives it the
@@ -368,15 +368,22 @@ impl<'a> Actor<'a> {
 }
 
 /// The call's name, and what it asks for where that decides what may differ (allowed.rs).
-fn name_of(call: &Call, values: &[i64; AREA_COUNT]) -> String {
+fn name_of(call: &Call, values: &[i64; AREA_COUNT], arguments: &[Argument]) -> String {
     const FLAGS: [u32; 4] = [0x8008_6601, 0x4008_6602, 0x801c_581f, 0x401c_5820];
     match call.number {
         // FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR.
         libc::SYS_ioctl if FLAGS.contains(&(values[1] as u32)) => format!("{}-flags", call.name),
         libc::SYS_renameat2 if values[4] as u32 & libc::RENAME_WHITEOUT != 0 => format!("{}-whiteout", call.name),
         libc::SYS_sendfile if is_same_file(values[0], values[1]) && has_holes(values[1]) => format!("{}{SPARSE}", call.name),
+        libc::SYS_fcntl if asks_for_last_byte(call, arguments) => format!("{}{LAST_BYTE}", call.name),
         _ => call.name.to_owned(),
     }
+}
+
+/// Tells whether a call asks for a lock that begins at the last byte that a lock can have.
+fn asks_for_last_byte(call: &Call, arguments: &[Argument]) -> bool {
+    let Some(Argument::Bytes(record, _)) = arguments.get(2) else { return false };
+    call.name == "fcntl-lock" && record.get(8..16) == Some(&i64::MAX.to_ne_bytes())
 }
 
 /// Makes the call. What waits for too long is interrupted, again and again, by a signal whose

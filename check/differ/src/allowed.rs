@@ -38,6 +38,11 @@ pub(crate) const OWN: &str = " and own ";
 pub(crate) const CACHED: &str = " cached";
 /// Stands behind the name of a sendfile(2) that sends a file with holes to itself.
 pub(crate) const SPARSE: &str = "-sparse";
+/// Stands behind the name of a call that asks for a lock (fcntl) which begins at the last byte that a
+/// lock can have.
+pub(crate) const LAST_BYTE: &str = "-last";
+/// docs/differ.md says it of locks.
+const LAST_BYTES: &str = "the last four bytes that a lock can have are one byte to an array's locks";
 /// docs/differ.md says it of sendfile(2).
 const HOLES: &str = "an array gives small holes space, so that a file may have holes on one side only";
 /// openat2(2) says it of RESOLVE_CACHED.
@@ -54,6 +59,7 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     parts("renameat2-whiteout", "0", "E22", "an array makes no whiteouts (RENAME_WHITEOUT), which are overlayfs' own affair"),
     may("execve", "E26", "E8", TEXT),
     may("execveat", "E26", "E8", TEXT),
+    parts("fcntl-lock-last", "0", "", LAST_BYTES),
     may("load", "SIGBUS-private", "", PRIVATE_TAIL),
     may("store", "SIGBUS-private", "0", PRIVATE_TAIL),
     may("madvise", "E14-private", "0", PRIVATE_TAIL),
