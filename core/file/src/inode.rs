@@ -47,6 +47,8 @@ pub struct Inode {
     /// The pending time of the last write (see [`pending`]) when the kernel last heard of a read by
     /// this process; a number that is none before that.
     pub(crate) access_heard: AtomicU64,
+    /// How many times this process has let a small file grow.
+    pub(crate) growths: AtomicU32,
 }
 
 /// What tells one file from every other that ever had its number, in one word: also the key in the
@@ -165,6 +167,7 @@ impl Inode {
             process_locks_on: AtomicU32::new(0),
             settled_for_locks: AtomicU32::new(0),
             access_heard: AtomicU64::new(u64::MAX),
+            growths: AtomicU32::new(0),
         }
     }
 

@@ -52,13 +52,13 @@ impl Inode {
         }
         // What this process remembers may lie behind a cut by another.
         self.refresh_allocations();
-        // Most small files are written by one call or two, and then closed: their first bytes get
-        // nothing in advance.
-        let is_first = present == 0 && wanted < HUGE_PAGE_BYTES;
+        // Most small files are written by one call or two, and then closed: such writes get nothing in
+        // advance.
+        let is_early = wanted < HUGE_PAGE_BYTES && self.growths.fetch_add(1, Ordering::Relaxed) < EXACT_GROWTHS;
         let advanced = || with_advance(wanted).min(sys::file_limit::bytes()).max(wanted);
-        let generous = if is_first { wanted } else { advanced() };
+        let generous = if is_early { wanted } else { advanced() };
         let get = |backing: &Backing, end| {
-            let is_just = is_first || generous <= SMALL_BYTES_MAX;
+            let is_just = is_early || generous <= SMALL_BYTES_MAX;
             if is_just { backing.allocate_just(present, end) } else { backing.allocate(present, end - present) }
         };
         let result = self.on_members(|backing| get(backing, generous));
@@ -344,6 +344,13 @@ impl Inode {
                 self.change_flags(0, format::FLAG_SLACK);
             }
         }
+    }
+
+    /// Tells whether the kernel would take set-user-id or set-group-id from the file if this process
+    /// cut it, for want of rights.
+    pub(crate) fn would_lose_set_id(&self) -> bool {
+        let would_lose = |backing: &Backing| backing.fd().and_then(fstat).is_ok_and(|stat| would_lose_set_id(backing, &stat));
+        self.in_use().any(|(_, backing)| would_lose(backing))
     }
 
     pub(crate) fn add_flags(&self, flags: u32) {
