@@ -1,4 +1,4 @@
-/* Linked statically, so the library is not loaded: prints where it is and what it can do there. With `wait` it only waits for the end of its input. */
+/* Linked statically, so the library is not loaded: prints where it is and what it can do there. With `wait` it only waits for the end of its input; with `over` it opens a file and prints. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +12,13 @@ int main(int count, char **arguments)
     char path[4096];
     if (count == 2 && strcmp(arguments[1], "wait") == 0)
         return read(0, path, 1) == 0 ? 0 : 1;
+    if (count == 3 && strcmp(arguments[1], "over") == 0) {
+        int number = open(arguments[2], O_RDWR, 0);
+        printf("printed\n");
+        fflush(stdout);
+        fprintf(stderr, "complained\n");
+        return number > 2 ? 0 : 1;
+    }
     int made = open("made-alone", O_CREAT | O_RDWR, 0600), names = 0;
     DIR *here = opendir(".");
     while (here && readdir(here))

@@ -3,7 +3,7 @@
 //!
 //! A thread that is at work may wait for long, for a stripe lock of a stopped program say. So
 //! whenever the last thread that waits for requests takes one, another thread is started, up to
-//! [`WORKER_COUNT_MAX`].
+//! [`WORKER_COUNT_MAX`]. A thread that has done its work ends if [`IDLE_COUNT_MAX`] others wait.
 
 use crate::{
     caller,
@@ -23,8 +23,11 @@ use sys::{AsFd as _, OsError, OwnedFd, Result};
 use units::{MEMBER_COUNT_MAX, MemberSet};
 use zerocopy::{FromBytes as _, Immutable, IntoBytes};
 
-/// More requests are not served at a time.
-const WORKER_COUNT_MAX: u32 = 32;
+/// More requests are not served at a time. So many programs have to write to what one stopped program
+/// has locked before nobody is served any more.
+const WORKER_COUNT_MAX: u32 = 256;
+/// More threads do not wait for requests.
+const IDLE_COUNT_MAX: u32 = 16;
 /// So many requests that nobody waits for may be under way.
 const BACKGROUND_COUNT_MAX: u16 = 64;
 
@@ -164,7 +167,11 @@ impl Session {
         let mut request = vec![0; DATA_BYTES_MAX + HEAD_BYTES_MAX];
         let (mut answer, mut counting) = (Answer::new(), Counting::default());
         loop {
-            self.idle.fetch_add(1, Ordering::AcqRel);
+            if self.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_COUNT_MAX {
+                self.idle.fetch_sub(1, Ordering::AcqRel);
+                self.workers.fetch_sub(1, Ordering::AcqRel);
+                return;
+            }
             let received = read(&self.device, &mut request);
             let is_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
             let bytes = match received {
@@ -177,7 +184,11 @@ impl Session {
             };
             if is_last && self.workers.fetch_add(1, Ordering::AcqRel) < WORKER_COUNT_MAX {
                 // Without memory for another thread those that there are go on.
-                let _ = thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
+                if thread::Builder::new().spawn_scoped(scope, move || self.work(scope)).is_err() {
+                    self.workers.fetch_sub(1, Ordering::AcqRel);
+                }
+            } else if is_last {
+                self.workers.fetch_sub(1, Ordering::AcqRel);
             }
             let Ok((header, body)) = Header::read_from_prefix(&request[..bytes]) else { continue };
             let begun = counting.begin(self);

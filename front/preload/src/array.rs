@@ -6,6 +6,7 @@ use crate::descriptors::{Anchored, Use};
 use crate::environment::Environment;
 use crate::lock::{Lock, RawLock};
 use crate::report::{self, report};
+use crate::unreached;
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
 use ::array::events::{EventKind, LOG};
 use ::array::{Array, Config, Member};
@@ -315,7 +316,11 @@ pub(crate) fn give_up_inherited(environment: &Environment) -> usize {
             given_up.push(descriptor);
         }
     });
-    given_up.iter().for_each(|&descriptor| crate::calls::descriptor::close_unheld(descriptor));
+    for &descriptor in &given_up {
+        if !(unreached::is_standard(descriptor) && unreached::occupy(descriptor)) {
+            crate::calls::descriptor::close_unheld(descriptor);
+        }
+    }
     given_up.len()
 }
 

@@ -93,20 +93,22 @@ pub(crate) fn withhold_as_guest(call: &mut Call, number: usize, args: &[usize; 6
     // SAFETY: null, or what `complete` has left in the deputy. It lies in the arena, which both see
     // at one address.
     let file = unsafe { (call.scratch[CHANGED] as *const Vec<u8>).as_ref() };
-    let withheld = withheld_from(target, file.map(|file| &file[..]))?.unwrap_or_default();
+    let withheld = withheld_from(target, file.map(|file| &file[..]), args[if by_path { 2 } else { 3 }])?.unwrap_or_default();
     let from_mount = note_changed(call, Changed { withheld, ..Changed::default() });
     Ok(from_mount.map_or(Verdict::PassWith { number, args: *args }, |path| by_path_in_mount(path, args)))
 }
 
 /// What was kept from a program that will run without the library. `file` is the program's logical
 /// path if it is stored on the array. None if the library will be in it.
-fn withheld_from(target: Target, file: Option<&[u8]>) -> Result<Option<Withheld>, OsError> {
+/// `environment` is the address of the program's.
+fn withheld_from(target: Target, file: Option<&[u8]>, environment: usize) -> Result<Option<Withheld>, OsError> {
     // Another thread may be changing names without ever having opened a file of the array.
     let may_be_changing = || array::namespace().is_ok() && process::owns_tables() && !stack::is_alone();
     if !OPEN.ever_used() && file.is_none() && !directory::is_ours(directory::AT_FDCWD) && !may_be_changing() {
         return Ok(None);
     }
-    unreached::why(target).map(|why| unreached::withhold(target, why, file)).transpose()
+    let refuses = || unreached::refuses(variable(environment, unreached::SETTING).as_deref());
+    unreached::why(target).map(|why| unreached::withhold(target, why, file, refuses)).transpose()
 }
 
 /// Keeps for [`undo`] what was changed. Returns the address of the path by which the program is to
@@ -142,7 +144,8 @@ fn complete(
         // For the guest, which goes on from here ([`withhold_as_guest`]).
         call.scratch[CHANGED] = file.map_or(0, |file| Box::into_raw(Box::new(file.clone())) as u64);
     } else {
-        let changed = match withheld_from(target, file.map(|file| &file[..])) {
+        let environment = args.get(index).copied().unwrap_or(0);
+        let changed = match withheld_from(target, file.map(|file| &file[..]), environment) {
             Ok(Some(withheld)) => Changed { withheld, executing: begin_executing(), ..Changed::default() },
             Ok(None) if OPEN.ever_used() && process::owns_tables() => Changed { kept: keep_locks(), ..Changed::default() },
             Ok(None) => Changed::default(),

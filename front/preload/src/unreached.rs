@@ -41,7 +41,7 @@ use units::{PAGE_BYTES, Shown};
 /// How many scripts may name one another as interpreters before the kernel gives up.
 const SCRIPT_DEPTH_MAX: usize = 5;
 /// The setting; if its value is `refuse`, programs without the library are not executed.
-const SETTING: &[u8] = b"CXLRAID_UNREACHED";
+pub(crate) const SETTING: &[u8] = b"CXLRAID_UNREACHED";
 
 /// A process in the array's directory goes to the first of these that exists. Nobody can make files
 /// in them, not root either. The first one is empty, so that a program that looks through its
@@ -139,11 +139,17 @@ pub(crate) fn why(target: Target) -> Option<Why> {
 /// Keeps the array's files and directory from a program that is about to be executed without the
 /// library. If the array is mounted, the program is given the mount's in their places. For the
 /// rest: marks this process' anchors close-on-exec, leaves the array's directory, and prints a line
-/// that says so. `stored` is the program's logical path if its file is on the array.
+/// that says so. `stored` is the program's logical path if its file is on the array; `refuses` tells
+/// whether such a program is not to be executed ([`refuses`]).
 ///
 /// # Errors
 /// EACCES if the settings refuse such a program, or there is no directory to start it in.
-pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Result<Withheld, OsError> {
+pub(crate) fn withhold(
+    target: Target,
+    why: Why,
+    stored: Option<&[u8]>,
+    refuses: impl FnOnce() -> bool,
+) -> Result<Withheld, OsError> {
     let mut withheld = Withheld::default();
     let (anchors, is_inside) = (inherited_anchors(), directory::is_ours(directory::AT_FDCWD));
     let gives = (!anchors.is_empty() || is_inside || stored.is_some()) && !window::is_interrupted_too_often();
@@ -167,7 +173,7 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
     }
     let mut buffer = [0; PATH_MAX];
     let name = Shown(name_of(target, &mut buffer));
-    if crate::own::environment().get(SETTING) == Some(b"refuse") {
+    if refuses() {
         report!(
             "{name}: refused, since it {why} and would work on one member alone; start it outside the array, without files of it open"
         );
@@ -195,11 +201,13 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
         (Vec::new(), c"")
     };
     withheld.parted = !anchors.is_empty() && part_from_processes();
+    let count = anchors.len();
+    anchors.retain(|&anchor| !(is_standard(anchor) && withheld.handed_over.withdraw(anchor)));
     for &descriptor in &anchors {
         let flags = descriptor_flags(descriptor, F_GETFD, 0);
         descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
     }
-    let (count, place, inside) = (anchors.len(), Shown(place.to_bytes()), Shown(&inside));
+    let (place, inside) = (Shown(place.to_bytes()), Shown(&inside));
     let (files, are) = if count == 1 { ("file", "is") } else { ("files", "are") };
     let closed = format_args!("{count} open {files} of the array {are} closed for it");
     withheld.anchors = anchors;
@@ -224,7 +232,7 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
 pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec<u8>)>, &'static str> {
     directory::look();
     let is_inside = directory::is_ours(directory::AT_FDCWD);
-    if (is_inside || count > 0) && crate::own::environment().get(SETTING) == Some(b"refuse") {
+    if (is_inside || count > 0) && refuses(None) {
         return Err("; start it outside the array, without files of it open");
     }
     if !is_inside {
@@ -240,6 +248,24 @@ pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec
     Err(
         ", and no directory can be entered in place of it: there is no /proc, or unshare(2) is not permitted; start it outside the array",
     )
+}
+
+/// Tells whether programs without the library are not executed: by the setting that the program is
+/// given, or, where it is given none, by this process' own.
+pub(crate) fn refuses(given: Option<&[u8]>) -> bool {
+    given.or_else(|| crate::own::environment().get(SETTING)) == Some(b"refuse")
+}
+
+/// Tells whether a number is that of standard input, output or error.
+pub(crate) const fn is_standard(number: RawFd) -> bool {
+    matches!(number, 0..=2)
+}
+
+/// Makes a number mean one of [`PLACES`], or the root, by a descriptor that can neither be read nor
+/// written (`EBADF`), as if it were closed. Returns whether that was done.
+pub(crate) fn occupy(number: RawFd) -> bool {
+    let open = |place: &CStr| openat(CWD, place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok();
+    PLACES.into_iter().chain([c"/"]).find_map(open).is_some_and(|place| handover::replace(place.as_raw_fd(), number))
 }
 
 /// The descriptors of the array's files and directories that the next program would inherit.

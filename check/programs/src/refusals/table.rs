@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 60] = [
+pub(super) const CASES: [Case; 61] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -68,6 +68,7 @@ pub(super) const CASES: [Case; 60] = [
     case("given-refused", given::refused),
     case("mount-foreign", given::foreign_mount),
     case("unreached-directory", unreached::directory),
+    case("unreached-standard", unreached::standard),
     case("unreached-stored", unreached::stored),
     case("unreached-code", unreached::code),
     case("unreached-threads", unreached::threads),

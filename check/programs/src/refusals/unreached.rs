@@ -63,6 +63,44 @@ fn expect_lines(found: &Output, says: &str, complaints: &mut Complaints) {
     }
 }
 
+/// Starts such a program with a file of the array as its input, output or error output, and another
+/// program in vain.
+const STANDARD: &str = r#"
+printf 'precious data, kept by its owner\n' > "$3"
+"$1" over "$3" > out 2>/dev/null; echo $?
+"$1" over "$3" 2> error > /dev/null; echo $?
+"$1" over "$3" < out > /dev/null 2>&1; echo $?
+"$1" over "$3" < out > out 2> error; echo $?
+cat "$3"
+python3 -u -c '
+import os, sys
+try:
+    os.execv(sys.argv[1], ["bad"])
+except OSError as error:
+    print(error.strerror)' "$2" > out 2> error
+cat out; grep -c . error
+if CXLRAID_UNREACHED=refuse "$1" over "$3" > out 2>/dev/null; then echo started; else echo $?; fi
+"#;
+
+/// What such a program opens does not become what it prints to, and an exec that fails leaves its
+/// caller's files as they were.
+pub(super) fn standard(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let alone = scene.array.place.ground.assets.join("bin/alone");
+    let (bad, victim) = (bad_program(scene)?, scene.beside("victim"));
+    let text = format!("cd '{}' || exit\n{STANDARD}", scene.array.place.data.display());
+    let found = scene.run("bash", &[Path::new("-c"), Path::new(&text), Path::new("bash"), &alone, &bad, &victim]);
+    let expected = "0\n0\n0\n0\nprecious data, kept by its owner\nExec format error\n0\n126\n";
+    let output = Output { stderr: Vec::new(), ..found };
+    compare(
+        "the files of programs without the library",
+        &Output { stdout: expected.into(), stderr: Vec::new(), status: "0".into() },
+        &output,
+        complaints,
+    );
+    Ok(Outcome::Ran)
+}
+
 /// A file that begins as a program for another processor, and that the kernel cannot execute.
 fn bad_program(scene: &Scene<'_>) -> io::Result<PathBuf> {
     let bad = scene.beside("bad");

@@ -128,6 +128,22 @@ impl HandedOver {
         self.replaced.is_empty() && self.surplus.is_empty() && self.directory.is_none() && self.program.is_none()
     }
 
+    /// Makes the number of an anchor mean something that can neither be read nor written. Returns
+    /// whether that was done. The process' own locks on the file go, also if the exec fails.
+    pub(crate) fn withdraw(&mut self, number: RawFd) -> bool {
+        let anchor = descriptor_flags(number, F_DUPFD_CLOEXEC, sys::high_fd::base() as usize);
+        if anchor < 0 {
+            return false;
+        }
+        let anchor = anchor as RawFd;
+        if !crate::unreached::occupy(number) {
+            crate::calls::descriptor::close_unheld(anchor);
+            return false;
+        }
+        self.replaced.push(Replaced { number, anchor, given: None });
+        true
+    }
+
     /// Takes back what was handed over: the exec has failed. The caller still holds the claims.
     /// What a guest's handler of a signal has read or written by a number meanwhile, the mount has
     /// moved the anchor's offset for.
@@ -352,8 +368,8 @@ fn exchange(wanted: &Wanted, given: RawFd) -> Option<Replaced> {
     Some(Replaced { number: anchor, anchor: kept, given: Some(given) })
 }
 
-/// Makes the number `to` mean what `from` does.
-fn replace(from: RawFd, to: RawFd) -> bool {
+/// Makes the number `to` mean what `from` does, also over an exec.
+pub(crate) fn replace(from: RawFd, to: RawFd) -> bool {
     // SAFETY: gives a number of this process, which means an anchor or what takes its place,
     // another meaning.
     check(unsafe { syscall(__NR_dup3 as usize, [from as usize, to as usize, 0, 0, 0, 0]) }).is_ok()
