@@ -8,6 +8,8 @@ use crate::{
 };
 use std::{
     fs,
+    os::unix::fs::FileExt,
+    path::Path,
     process::Command,
     sync::mpsc::{self, RecvTimeoutError},
     thread,
@@ -117,6 +119,59 @@ pub(crate) fn from_mapping(options: &Options, programs: &Programs) -> Result<(),
         return Err("other bytes were written".into());
     }
     drop(library);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// A program of the library is stopped in the middle of a write. Others that write to the same place
+/// wait for it, more of them than the mount once served at a time, and the mount goes on serving.
+pub(crate) fn stopped(options: &Options, programs: &Programs) -> Result<(), String> {
+    const WAITING: usize = 48;
+    const WRITE: &str = "import os, sys\nfd = os.open(sys.argv[1], os.O_RDWR)\nwhile True: os.pwrite(fd, bytes(1 << 20), 0)";
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let (file, other) = (ground.mounted().join("file"), ground.mounted().join("other"));
+    fs::write(&file, vec![1; 1 << 20]).and_then(|()| fs::write(&other, "other")).map_err(|error| error.to_string())?;
+    let mut writer = ground.running("python3");
+    let mut writer = writer.args(["-c", WRITE]).arg(ground.data().join("file")).spawn().map_err(|error| error.to_string())?;
+    let signal = |name: &str| succeed(Command::new("kill").args(["-s", name, &writer.id().to_string()]));
+    let write_all =
+        |path: &Path| fs::OpenOptions::new().write(true).open(path).and_then(|file| file.write_all_at(&[2; 1 << 20], 0));
+    let result = thread::scope(|scope| {
+        // Where the stop meets it outside of a write, another one may.
+        let is_held = (0..200).any(|_| {
+            thread::sleep(Duration::from_millis(20));
+            let (done, is_done) = mpsc::channel();
+            let file = &file;
+            let _ = signal("STOP");
+            scope.spawn(move || done.send(write_all(file)));
+            let waits = matches!(is_done.recv_timeout(Duration::from_millis(500)), Err(RecvTimeoutError::Timeout));
+            if !waits {
+                let _ = signal("CONT");
+            }
+            waits
+        });
+        let answer = if is_held {
+            let waiting: Vec<_> = (1..WAITING).map(|_| scope.spawn(|| write_all(&file))).collect();
+            thread::sleep(Duration::from_millis(500));
+            let (done, is_done) = mpsc::channel();
+            let other = &other;
+            scope.spawn(move || done.send(fs::read(other)));
+            let answer = is_done.recv_timeout(TIME * 5);
+            let _ = signal("CONT");
+            let written = waiting.into_iter().all(|waits| waits.join().is_ok_and(|written| written.is_ok()));
+            if written { Ok(answer) } else { Err("a write that waited has failed".to_owned()) }
+        } else {
+            let _ = signal("CONT");
+            Err("no stop has met the program in a write".to_owned())
+        };
+        match answer? {
+            Ok(Ok(bytes)) if bytes == b"other" => Ok(()),
+            other => Err(format!("another file was answered {other:?}")),
+        }
+    });
+    let ended = writer.kill().and_then(|()| writer.wait()).map(|_| ()).map_err(|error| error.to_string());
+    result.and(ended)?;
     ground.unmount()?;
     ground.conclude()
 }

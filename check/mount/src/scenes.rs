@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 34] = [
+pub(crate) const ALL: [(&str, Scene); 35] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -35,6 +35,7 @@ pub(crate) const ALL: [(&str, Scene); 34] = [
     ("killed", killed),
     ("remounted", meanwhile::remounted),
     ("from-mapping", meanwhile::from_mapping),
+    ("stopped", meanwhile::stopped),
     ("moved-meanwhile", meanwhile::moved),
     ("replaced-meanwhile", meanwhile::replaced),
     ("service", service),
