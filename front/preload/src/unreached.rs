@@ -202,7 +202,11 @@ pub(crate) fn withhold(
     };
     withheld.parted = !anchors.is_empty() && part_from_processes();
     let count = anchors.len();
-    anchors.retain(|&anchor| !(is_standard(anchor) && withheld.handed_over.withdraw(anchor)));
+    if anchors.iter().any(|&anchor| is_standard(anchor))
+        && let Some(place) = unusable()
+    {
+        anchors.retain(|&anchor| !(is_standard(anchor) && withheld.handed_over.withdraw(anchor, place.as_raw_fd())));
+    }
     for &descriptor in &anchors {
         let flags = descriptor_flags(descriptor, F_GETFD, 0);
         descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
@@ -261,11 +265,16 @@ pub(crate) const fn is_standard(number: RawFd) -> bool {
     matches!(number, 0..=2)
 }
 
-/// Makes a number mean one of [`PLACES`], or the root, by a descriptor that can neither be read nor
-/// written (`EBADF`), as if it were closed. Returns whether that was done.
-pub(crate) fn occupy(number: RawFd) -> bool {
+/// Opens one of [`PLACES`], or the root, by a descriptor that can neither be read nor written
+/// (`EBADF`), as if it were closed.
+fn unusable() -> Option<OwnedFd> {
     let open = |place: &CStr| openat(CWD, place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok();
-    PLACES.into_iter().chain([c"/"]).find_map(open).is_some_and(|place| handover::replace(place.as_raw_fd(), number))
+    PLACES.into_iter().chain([c"/"]).find_map(open)
+}
+
+/// Makes a number mean something that can neither be read nor written. Returns whether that was done.
+pub(crate) fn occupy(number: RawFd) -> bool {
+    unusable().is_some_and(|place| handover::replace(place.as_raw_fd(), number))
 }
 
 /// The descriptors of the array's files and directories that the next program would inherit.

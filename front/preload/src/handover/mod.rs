@@ -128,15 +128,15 @@ impl HandedOver {
         self.replaced.is_empty() && self.surplus.is_empty() && self.directory.is_none() && self.program.is_none()
     }
 
-    /// Makes the number of an anchor mean something that can neither be read nor written. Returns
-    /// whether that was done. The process' own locks on the file go, also if the exec fails.
-    pub(crate) fn withdraw(&mut self, number: RawFd) -> bool {
+    /// Makes the number of an anchor mean what `place` does, until the exec fails. Returns whether that
+    /// was done. The process' own locks on the file go in any case.
+    pub(crate) fn withdraw(&mut self, number: RawFd, place: RawFd) -> bool {
         let anchor = descriptor_flags(number, F_DUPFD_CLOEXEC, sys::high_fd::base() as usize);
         if anchor < 0 {
             return false;
         }
         let anchor = anchor as RawFd;
-        if !crate::unreached::occupy(number) {
+        if !replace(place, number) {
             crate::calls::descriptor::close_unheld(anchor);
             return false;
         }
