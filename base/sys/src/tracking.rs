@@ -114,6 +114,12 @@ impl Tracker {
     /// stored to.
     pub fn watch(&self, start: usize, bytes: usize) -> Result<()> {
         self.watch_inherited(start, bytes)?;
+        self.forget_stores(start, bytes)
+    }
+
+    /// From now on pages of a watched range count as not stored to. The kernel makes page tables for
+    /// all of it (8 bytes for each page), also where there are no pages yet.
+    pub fn forget_stores(&self, start: usize, bytes: usize) -> Result<()> {
         let mut protect = WriteProtect { start: start as u64, bytes: bytes as u64, mode: WRITEPROTECT_MODE_WP };
         request(&self.userfault, read_write_request(0xaa, 6, size_of::<WriteProtect>()), &mut protect).map(|_| ())
     }

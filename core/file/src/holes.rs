@@ -115,6 +115,22 @@ impl Inode {
         Ok(())
     }
 
+    /// Tells whether a range of the file is data on every member in use, parity included. Space that
+    /// was only allocated may count as a hole, as for lseek(2).
+    #[must_use]
+    pub fn is_filled(&self, start: u64, end: u64) -> bool {
+        let end = end.min(self.size());
+        if start >= end {
+            return true;
+        }
+        let from = if self.is_mirror() { start } else { self.geometry.member_offset(self.geometry.stripe_of(start)) };
+        let to = self.geometry.member_bytes(end);
+        self.in_use().all(|(_, backing)| {
+            let hole = backing.fd().and_then(|fd| seek_member(fd.as_fd(), SeekFrom::Hole(from)));
+            hole.is_ok_and(|hole| hole.is_some_and(|hole| hole >= to))
+        })
+    }
+
     fn is_mirror(&self) -> bool {
         !self.geometry.level().has_chunks()
     }

@@ -46,7 +46,7 @@ const DOUBT_STEP: u32 = 5;
 /// have left the processor before the next is worked on, as it must when the locks are let go: that
 /// wait cost a third of the work per page.
 struct Parts {
-    /// Each lies within one lock block.
+    /// Each lies within one lock block, or behind the end of the file.
     list: [(u64, u64); PARTS_MAX],
     count: usize,
     bytes: u64,
@@ -427,7 +427,9 @@ impl Inode {
         for (start, end) in ranges {
             let mut at = start;
             while at < end {
-                let stop = end.min((at / block_bytes + 1) * block_bytes);
+                // What lies behind the end, however long it is, is one part.
+                let is_behind = at >= self.size().next_multiple_of(PAGE);
+                let stop = if is_behind { end } else { end.min((at / block_bytes + 1) * block_bytes) };
                 parts.add(at, stop, Blocks::of(&self.geometry, at, stop - at).mask());
                 if parts.are_enough() {
                     self.follow_parts(&parts)?;
