@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 /// a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not
 /// inlined count as those crates'.
 const REVIEWED: &[(&str, usize)] = &[
-    ("core and alloc", 212),
+    ("core and alloc", 234),
     ("cxlraid-array", 386),
     ("cxlraid-dax", 31),
     ("cxlraid-file", 258),

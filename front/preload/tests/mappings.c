@@ -254,6 +254,211 @@ static void holes(void) {
     CHECK(munmap(start, bytes) == 0);
 }
 
+/* KiB of page tables that this process has. */
+static long table_kib(void) {
+    char line[200];
+    long kib = -1;
+    FILE *status = fopen("/proc/self/status", "r");
+    CHECK(status != NULL);
+    while (fgets(line, sizeof line, status)) sscanf(line, "VmPTE: %ld", &kib);
+    fclose(status);
+    return kib;
+}
+
+/* What is never stored to of a large hole has no page tables and takes no space; what is stored to is followed, whatever was loaded before
+   and however often the right to store was taken back. */
+static void untouched(void) {
+    size_t granule = 2 << 20, bytes = 40 * granule;
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    CHECK(ftruncate(fd, bytes) == 0);
+    long before = table_kib();
+    char *start = map(fd, bytes, 0), byte;
+    CHECK(table_kib() - before < 100);
+    for (int index = 0; index < 10; index++) CHECK(start[index * granule + 5 * PAGE] == 0);
+    CHECK(msync(start, bytes, MS_SYNC) == 0);
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0 && stat.st_blocks * 512 < 1 << 20);
+    start[3 * granule + 5 * PAGE] = start[3 * granule + 9 * PAGE] = 1;
+    start[20 * granule] = start[21 * granule - 1] = start[bytes - 1] = 2;
+    CHECK(msync(start, bytes, MS_SYNC) == 0);
+    CHECK(fstat(fd, &stat) == 0 && stat.st_blocks * 512 < (long)(6 * granule));
+    CHECK(mprotect(start, bytes, PROT_READ) == 0 && mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0);
+    start[20 * granule + PAGE] = start[3 * granule + 9 * PAGE] = 3;
+    pid_t child = fork();
+    if (child == 0) {
+        start[20 * granule + 2 * PAGE] = start[30 * granule + 3] = start[3 * granule + 5 * PAGE] = 4;
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    start[30 * granule + PAGE] = 5;
+    /* The end moves into the middle of what was stored to, and of what was not. */
+    CHECK(ftruncate(fd, 20 * granule + 2 * PAGE + 10) == 0 && ftruncate(fd, 25 * granule + 10 * PAGE) == 0 && ftruncate(fd, bytes) == 0);
+    CHECK(start[20 * granule + 2 * PAGE] == 4 && start[21 * granule - 1] == 0 && start[30 * granule + 3] == 0);
+    start[25 * granule + 9 * PAGE] = start[25 * granule + 11 * PAGE] = start[20 * granule + 5 * PAGE] = start[30 * granule + 3] = 6;
+    /* A part of a granule goes. */
+    CHECK(munmap(start + 20 * granule, PAGE) == 0);
+    start[20 * granule + 7 * PAGE] = start[20 * granule - PAGE] = start[19 * granule] = 7;
+    CHECK(munmap(start, bytes) == 0);
+    const struct { size_t at; char byte; } kept[] = {
+        { 3 * granule + 5 * PAGE, 4 }, { 3 * granule + 9 * PAGE, 3 }, { 20 * granule, 2 }, { 20 * granule + PAGE, 3 },
+        { 20 * granule + 2 * PAGE, 4 }, { 25 * granule + 9 * PAGE, 6 }, { 25 * granule + 11 * PAGE, 6 }, { 20 * granule + 5 * PAGE, 6 },
+        { 30 * granule + 3, 6 }, { 20 * granule + 7 * PAGE, 7 }, { 20 * granule - PAGE, 7 }, { 19 * granule, 7 }, { bytes - 1, 0 },
+    };
+    for (size_t index = 0; index < sizeof kept / sizeof *kept; index++)
+        CHECK(pread(fd, &byte, 1, kept[index].at) == 1 && byte == kept[index].byte);
+}
+
+/* What the file of `sparse` is to hold, in memory that its processes share: bytes at some places, and zeros. */
+enum { SPOTS = 120, SPARSE_GRANULE = 2 << 20, SPARSE_BYTES = 24 * SPARSE_GRANULE };
+static struct spot {
+    size_t at;
+    char byte;
+} *spots;
+
+static void sparse_begin(void) {
+    spots = mmap(NULL, SPOTS * sizeof *spots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(spots != MAP_FAILED);
+    for (int index = 0; index < SPOTS; index++) {
+        size_t at = (size_t)next() % SPARSE_BYTES, granule = at / SPARSE_GRANULE * SPARSE_GRANULE;
+        /* At the ends of granules, in their first pages, and anywhere. */
+        if (index % 3 == 0) at = granule + (index % 2 ? SPARSE_GRANULE - 1 - next() % 9000 : next() % 9000);
+        for (int other = 0; other < index; other++)
+            if (spots[other].at == at) at = (at + 1) % SPARSE_BYTES, other = -1;
+        spots[index].at = at;
+    }
+}
+
+static void sparse_zero(size_t from, size_t to) {
+    for (int index = 0; index < SPOTS; index++)
+        if (spots[index].at >= from && spots[index].at < to) spots[index].byte = 0;
+}
+
+static void sparse_store(char *start) {
+    struct spot *spot = &spots[next() % SPOTS];
+    spot->byte = (char)(next() | 1);
+    start[spot->at] = spot->byte;
+}
+
+static void sparse_agrees(int fd, const char *start) {
+    char byte;
+    for (int index = 0; index < SPOTS; index++) {
+        CHECK(pread(fd, &byte, 1, spots[index].at) == 1 && byte == spots[index].byte);
+        CHECK(start == NULL || start[spots[index].at] == byte);
+    }
+}
+
+/* One step; the mapping, which has moved perhaps. */
+static char *sparse_step(int fd, char *start, const int *pipe) {
+    struct spot *spot = &spots[next() % SPOTS];
+    size_t from = (size_t)next() % (SPARSE_BYTES / PAGE) * PAGE, pages = 1 + next() % (next() % 2 ? 8 : 3000);
+    size_t bytes = from + pages * PAGE > SPARSE_BYTES ? SPARSE_BYTES - from : pages * PAGE;
+    char byte;
+    int status;
+    pid_t child;
+    switch (next() % 32) {
+    default: sparse_store(start); break;
+    case 0: CHECK(msync(start + from, bytes, MS_SYNC) == 0); break;
+    case 1: CHECK(msync(start, SPARSE_BYTES, next() % 2 ? MS_SYNC : MS_ASYNC) == 0); break;
+    case 2: case 3: case 4: CHECK(start[spot->at] == spot->byte); break;
+    case 5: CHECK(pread(fd, &byte, 1, spot->at) == 1 && byte == spot->byte); break;
+    case 6:
+        spot->byte = (char)(next() | 1);
+        CHECK(pwrite(fd, &spot->byte, 1, spot->at) == 1);
+        break;
+    case 7:
+        spot->byte = (char)(next() | 1);
+        CHECK(write(pipe[1], &spot->byte, 1) == 1 && read(pipe[0], start + spot->at, 1) == 1);
+        break;
+    case 8:
+        CHECK(mprotect(start + from, bytes, next() % 2 ? PROT_READ : PROT_NONE) == 0);
+        CHECK(mprotect(start + from, bytes, PROT_READ | PROT_WRITE) == 0);
+        break;
+    case 9:
+        if (next() % 2) CHECK(munmap(start + from, bytes) == 0);
+        CHECK(mmap(start + from, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, from) == start + from);
+        break;
+    case 10:
+        CHECK(mmap(start + from, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, from) == start + from);
+        CHECK(mprotect(start + from, bytes, PROT_READ | PROT_WRITE) == 0);
+        break;
+    case 11: {
+        /* All of it elsewhere; the old one goes. */
+        char *moved = map(fd, SPARSE_BYTES, 0);
+        sparse_store(moved);
+        CHECK(munmap(start, SPARSE_BYTES) == 0);
+        void *again = mremap(moved, SPARSE_BYTES, SPARSE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, start);
+        CHECK(again == start);
+        break;
+    }
+    case 12:
+        if (next() % 4) break;
+        child = fork();
+        if (child == 0) {
+            for (int count = next() % 8; count > 0; count--) sparse_store(start);
+            if (next() % 2) kill(getpid(), SIGKILL);
+            exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && (status == 0 || status == SIGKILL));
+        break;
+    case 13: {
+        size_t cut = next() % 2 ? from : from + next() % PAGE, grown = cut + next() % (SPARSE_BYTES - cut);
+        CHECK(ftruncate(fd, cut) == 0);
+        sparse_zero(cut, SPARSE_BYTES);
+        if (cut % PAGE && next() % 2) start[cut] = 55;
+        if (next() % 2) CHECK(ftruncate(fd, grown) == 0);
+        CHECK(ftruncate(fd, SPARSE_BYTES) == 0);
+        break;
+    }
+    case 14:
+        CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, bytes) == 0);
+        sparse_zero(from, from + bytes);
+        break;
+    case 15: CHECK(madvise(start + from, bytes < 8 * PAGE ? bytes : 8 * PAGE, MADV_POPULATE_WRITE) == 0); break;
+    case 16: sparse_agrees(fd, start); break;
+    }
+    return start;
+}
+
+static char *sparse_steps(int fd, char *start, int count) {
+    int both[2];
+    CHECK(pipe(both) == 0);
+    while (count-- > 0) start = sparse_step(fd, start, both);
+    CHECK(close(both[0]) == 0 && close(both[1]) == 0);
+    return start;
+}
+
+/* Calls at random on a sparse file and its mapping, against what the file is to hold. 'k': by a process that is killed in the end. 'm': a
+   member loses the file in the middle. */
+static void sparse(char how) {
+    for (const char *text = getenv("SPARSE_SEED"); text && *text; text++) seed = seed * 31 + *text;
+    sparse_begin();
+    int status, fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    CHECK(ftruncate(fd, SPARSE_BYTES) == 0);
+    if (how == 'k') {
+        CHECK(close(fd) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            fd = open_file(O_RDWR);
+            sparse_steps(fd, map(fd, SPARSE_BYTES, 0), 250);
+            kill(getpid(), SIGKILL);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == SIGKILL);
+        fd = open_file(O_RDWR);
+        return sparse_agrees(fd, NULL);
+    }
+    char *start = sparse_steps(fd, map(fd, SPARSE_BYTES, 0), 300);
+    if (how == 'm') {
+        char member[1000];
+        snprintf(member, sizeof member, "%.*s%s", (int)strcspn(getenv("CXLRAID_MOUNTS"), ":"), getenv("CXLRAID_MOUNTS"), path);
+        CHECK(msync(start, SPARSE_BYTES, MS_SYNC) == 0 && truncate(member, 0) == 0);
+        start = sparse_steps(fd, start, 300);
+    }
+    sparse_agrees(fd, start);
+    CHECK(munmap(start, SPARSE_BYTES) == 0);
+    sparse_agrees(fd, NULL);
+}
+
 /* The process has as many areas of memory as the kernel allows, so the kernel splits no mapping. Stores succeed all the same, and what is
    protected in one piece can be stored to again. */
 static void areas(void) {
@@ -279,6 +484,49 @@ static void areas(void) {
     for (int granule = 0; granule < COUNT; granule++) start[granule * GRANULE + 6] = 4;
     for (int granule = 0; granule < COUNT; granule++) CHECK(start[granule * GRANULE + 5] == 3 && start[granule * GRANULE + 6] == 4);
     CHECK(munmap(start, COUNT * GRANULE) == 0);
+}
+
+/* Leaves the process room for so many more areas of memory. The areas, of `bytes`, are to be unmapped in the end. */
+static char *crowd_areas(size_t bytes, int room) {
+    char *many = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(many != MAP_FAILED);
+    size_t at = PAGE;
+    while (at < bytes && mprotect(many + at, PAGE, PROT_READ) == 0) at += 2 * PAGE;
+    CHECK(at < bytes && errno == ENOMEM);
+    for (int count = 0; count < room; count += 2) CHECK(mprotect(many + PAGE + count * PAGE, PAGE, PROT_NONE) == 0);
+    return many;
+}
+
+/* The program has used up its areas of memory but for a few: files of the array are opened, read, written and mapped as others are. */
+static void crowded_areas(void) {
+    enum { CHUNKS = 40, CHUNK = 65536, BYTES = CHUNKS * CHUNK };
+    size_t hole = 100L << 20, bytes = 200000UL * PAGE;
+    char name[1000], byte;
+    snprintf(name, sizeof name, "%s2", path);
+    int sparse = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(sparse >= 0 && ftruncate(sparse, hole) == 0);
+    char *mapped = map(sparse, hole, 0), *many = crowd_areas(bytes, 24);
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    for (int chunk = 0; chunk < CHUNKS; chunk++) CHECK(pwrite(fd, "abcd", 4, chunk * CHUNK + 10) == 4);
+    CHECK(ftruncate(fd, BYTES) == 0);
+    char *start = map(fd, BYTES, 0);
+    char *own = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    CHECK(own != MAP_FAILED);
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+        CHECK(start[chunk * CHUNK + 11] == 'b' && own[chunk * CHUNK + 12] == 'c');
+        start[chunk * CHUNK + 11] = own[chunk * CHUNK + 13] = 7;
+        CHECK(pread(fd, &byte, 1, chunk * CHUNK + 11) == 1 && byte == 7);
+        CHECK(pread(fd, &byte, 1, chunk * CHUNK + 13) == 1 && byte == 'd');
+    }
+    CHECK(msync(start, BYTES, MS_SYNC) == 0);
+    /* Stores to granules that have no right yet. */
+    for (size_t at = 5; at < hole; at += 7 << 20) mapped[at] = 9;
+    CHECK(msync(mapped, hole, MS_SYNC) == 0);
+    for (size_t at = 5; at < hole; at += 7 << 20) CHECK(pread(sparse, &byte, 1, at) == 1 && byte == 9);
+    for (size_t at = 6; at < hole; at += 5 << 20) mapped[at] = 8;
+    CHECK(munmap(start, BYTES) == 0 && munmap(own, BYTES) == 0 && munmap(mapped, hole) == 0);
+    for (size_t at = 6; at < hole; at += 5 << 20) CHECK(pread(sparse, &byte, 1, at) == 1 && byte == 8);
+    CHECK(munmap(many, bytes) == 0 && close(sparse) == 0 && unlink(name) == 0);
 }
 
 /* There is no space for a store: SIGBUS, and the page is as it was. */
@@ -1365,7 +1613,12 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "lent")) lent();
     else if (!strcmp(what, "writable-later")) writable_later();
     else if (!strcmp(what, "holes")) holes();
+    else if (!strcmp(what, "untouched")) untouched();
+    else if (!strcmp(what, "sparse")) sparse(0);
+    else if (!strcmp(what, "sparse-killed")) sparse('k');
+    else if (!strcmp(what, "sparse-failure")) sparse('m');
     else if (!strcmp(what, "areas")) areas();
+    else if (!strcmp(what, "crowded-areas")) crowded_areas();
     else if (!strcmp(what, "full")) full();
     else if (!strcmp(what, "owed")) owed('r');
     else if (!strcmp(what, "owed-end")) owed('e');

@@ -10,7 +10,7 @@ use super::OPEN;
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::mappings::change;
-use crate::mappings::compose::{self, Wish, kernel_map};
+use crate::mappings::compose::{self, Wish, kernel_map, reserve_again};
 use crate::mappings::private;
 use file::FileRef;
 use linux_raw_sys::general::{__NR_mprotect, __NR_munmap};
@@ -139,7 +139,13 @@ pub(crate) fn map_private(file: &FileRef, wish: &Wish) -> Result<usize, OsError>
     let reserved = change::make_way(wish, bytes, || {
         kernel_map(wish.address, bytes, wish.protection, kept | (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0)
     })?;
-    let result = compose(file, wish, reserved, bytes, kept & !place).and_then(|composed| {
+    let composed = match compose(file, wish, reserved, bytes, kept & !place) {
+        // The process has nearly as many areas of memory as there may be (vm.max_map_count). A copy
+        // takes one.
+        Err(OsError::NOMEM) => reserve_again(reserved, bytes).map(|_| Ok(false))?,
+        composed => composed,
+    };
+    let result = composed.and_then(|composed| {
         if composed {
             return private::begin(file, reserved, bytes, wish.offset);
         }

@@ -92,8 +92,8 @@ fn advise(call: &mut Call) -> Verdict {
             table.list[range].iter_mut().for_each(|mapping| mapping.dont_fork = advice == MADV_DONTFORK);
             Verdict::Done(call.kernel())
         }
-        // Where stores are noticed by page protection, the kernel would find no right to store. The
-        // table's lock keeps the right there until the kernel has used it.
+        // Where stores need a right, the kernel would find none. The table's lock keeps the right
+        // there until the kernel has used it.
         MADV_POPULATE_WRITE if table.let_store(start, end) => Verdict::Done(call.kernel()),
         _ => Verdict::Pass,
     }
@@ -150,13 +150,13 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
 }
 
 impl Mappings {
-    /// Gives the right to store to what of the range is to be stored to and does not have it, where
-    /// stores are noticed by page protection. Whether any mapping of that kind is there.
+    /// Gives the right to store to what of the range is to be stored to and does not have it. Tells
+    /// whether a mapping is there in which stores need a right.
     fn let_store(&mut self, start: usize, end: usize) -> bool {
         let mut is_any = false;
         for index in self.touching(start, end) {
             let mapping = &self.list[index];
-            if !mapping.tells_stores() || !mapping.is_writable() {
+            if mapping.rights.is_none() || !mapping.is_writable() {
                 continue;
             }
             is_any = true;

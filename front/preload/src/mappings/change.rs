@@ -149,23 +149,29 @@ fn call_on(call: &Call, start: usize, stop: usize, third: usize) -> isize {
     unsafe { syscall(call.number, [start, stop - start, third, call.args[3], 0, 0]) }
 }
 
-/// Prepares a mapping that could not be stored to until now.
+/// Prepares a mapping for being stored to, before its protection says that it can be.
 fn make_writable(table: &mut super::Mappings, mapping: &mut Mapping) -> Result<(), OsError> {
-    if mapping.followed {
-        return Ok(());
-    }
-    while let Err(error) = table.begin_following(mapping) {
+    let is_new = !mapping.followed;
+    while !mapping.followed
+        && let Err(error) = table.begin_following(mapping)
+    {
         // A shared copy was made meanwhile: it is shown first.
         if error != OsError::AGAIN || mapping.copied {
             return Err(error);
         }
         table.follow_size(mapping)?;
     }
-    if mapping.composed == mapping.start {
+    let is_shown = mapping.composed > mapping.start;
+    if is_new && !is_shown {
         // Perhaps since stores land on another copy than the one that was shown.
-        return table.follow_size(mapping).map(|_| ());
+        table.follow_size(mapping)?;
     }
-    if mapping.followed {
+    if !mapping.is_writable() {
+        // Before it is watched: where stores will ask for space the tracker has nothing to protect.
+        let (from, to) = (mapping.offset, mapping.offset_at(mapping.composed));
+        table.get_space(mapping, from, to);
+    }
+    if is_new && is_shown && mapping.followed {
         return table.watch(mapping, mapping.start, mapping.composed - mapping.start);
     }
     Ok(())
@@ -392,10 +398,6 @@ impl super::Mappings {
             self.list.insert(index, mapping);
             return -(error.raw_os_error() as isize);
         }
-        if writes && !mapping.is_writable() {
-            let (from, to) = (mapping.offset, mapping.offset_at(mapping.composed));
-            self.get_space(&mut mapping, from, to);
-        }
         let before = core::mem::replace(&mut mapping.protection, protection);
         if mapping.rights.is_some() {
             let _ = self.revoke(&mut mapping);
@@ -528,7 +530,7 @@ impl super::Mappings {
                 one.composed = composed;
             }
             one.end = end;
-            one.quiet_since = None;
+            (one.quiet_since, one.pass) = (None, None);
             self.list.remove(index + 1);
             self.count();
         }

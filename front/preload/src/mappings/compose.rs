@@ -1,6 +1,7 @@
 //! Composing: addresses show the members' chunks, as far as the file reaches.
 
-use super::rights::{Rights, protect};
+use super::rights::{Rights, SPACE_GRANULE_BYTES, protect};
+use super::runs::Runs;
 use super::unit::HUGE_PAGE_BYTES;
 use super::{Followed, Mapping, Mappings, PAGE, table};
 use crate::report::report;
@@ -26,8 +27,9 @@ const PIECE_COUNT_MAX: u64 = 48 << 10;
 const SHARE_STEPS: u32 = 5000;
 const SHARE_STEP_NS: u64 = 1_000_000;
 const SHARE_STEPS_PER_INQUIRY: u32 = 100;
-/// Holes in more than this are not filled when they are mapped, but when they are stored to.
-const SPACE_AT_ONCE_BYTES: u64 = 64 << 20;
+/// In no more than this it is asked whether there are holes at all: to ask takes time in proportion
+/// to the data.
+const ASKED_BYTES: u64 = 64 << 20;
 
 /// What the program asked for.
 pub(crate) struct Wish {
@@ -69,7 +71,7 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
         reserve(wish.address, bytes, place)?
     };
     let file = Shown::new(file);
-    let mapping = Mapping {
+    let mapping = |copied: bool| Mapping {
         start,
         end: start + bytes,
         offset: wish.offset,
@@ -80,7 +82,7 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
         stored: false,
         followed: false,
         source: file.mapping_source(),
-        copied: table.shows_copy(&file, wish),
+        copied,
         sealed: false,
         rights: None,
         answered: file.news(),
@@ -89,9 +91,18 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
         shows_huge: false,
         broken: None,
         quiet_since: None,
-        file,
+        pass: None,
+        file: file.clone(),
     };
-    match table.establish(mapping) {
+    let copied = table.shows_copy(&file, wish);
+    let mut made = table.establish(mapping(copied));
+    if made == Err(OsError::NOMEM) && !copied && file.piece_count(bytes as u64).is_some_and(|count| count > 1) {
+        // The process has nearly as many areas of memory as there may be (vm.max_map_count). A
+        // shared copy takes one.
+        reserve_again(start, bytes)?;
+        made = table.establish(mapping(true)).or(made);
+    }
+    match made {
         Ok(()) => Ok(start),
         Err(error) => {
             // SAFETY: the range was reserved above, and the program does not know it.
@@ -110,6 +121,17 @@ pub(super) fn is_member_leaving() -> bool {
 pub(super) fn reserve(address: usize, bytes: usize, place: usize) -> Result<usize, OsError> {
     let flags = place | (MAP_PRIVATE | MAP_ANONYMOUS) as usize | linux_raw_sys::general::MAP_NORESERVE as usize;
     kernel_map(address, bytes, 0, flags, usize::MAX, 0)
+}
+
+/// Reserves addresses again where the kernel has refused to map a further piece: it refuses to map
+/// anything over them too, so they are given up for an instant.
+///
+/// # Errors
+/// What mmap(2) says. The addresses are not the caller's any more.
+pub(crate) fn reserve_again(start: usize, bytes: usize) -> Result<usize, OsError> {
+    // SAFETY: the range was reserved by the caller, and the program does not know it.
+    let _ = unsafe { syscall(__NR_munmap as usize, [start, bytes, 0, 0, 0, 0]) };
+    reserve(start, bytes, MAP_FIXED_NOREPLACE as usize)
 }
 
 /// Reserves addresses such that file offsets that are multiples of a huge page lie at addresses
@@ -287,7 +309,7 @@ impl Mappings {
         let index = match present {
             Some(index) => index,
             None => {
-                self.files.push(Followed { mapped: Mapped::new(file)?, owed: heap::vec::Vec::new() });
+                self.files.push(Followed { mapped: Mapped::new(file)?, owed: Runs::new() });
                 self.unused.take(attribute);
                 self.files.len() - 1
             }
@@ -382,7 +404,7 @@ impl Mappings {
     fn show_copy(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
         show_nothing(mapping, mapping.start, mapping.end)?;
         (mapping.copied, mapping.sealed, mapping.composed) = (true, false, mapping.start);
-        mapping.quiet_since = None;
+        (mapping.quiet_since, mapping.pass) = (None, None);
         // Without redundancy nothing was followed until now.
         if mapping.stored { self.begin_following(mapping) } else { Ok(()) }
     }
@@ -405,14 +427,21 @@ impl Mappings {
             return;
         }
         let _ = protect(start, end, 0);
-        let mut regions = [const { MaybeUninit::uninit() }; 1];
-        let untouched = match self.tracker_of(mapping) {
-            Some(tracker) => tracker.written(start, end, false, &mut regions).is_ok_and(|(found, _)| found.is_empty()),
-            _ => false,
-        };
+        let is_stored_to = self.tracker_of(mapping).is_none_or(|tracker| {
+            let mut regions = [const { MaybeUninit::uninit() }; 1];
+            let mut is_clean = |from, to| tracker.written(from, to, false, &mut regions).is_ok_and(|(found, _)| found.is_empty());
+            let mut at = start;
+            while let Some((from, to)) = mapping.touched(at, end) {
+                if !is_clean(from, to) {
+                    return true;
+                }
+                at = to;
+            }
+            false
+        });
         let attribute = mapping.file.attribute();
         let followed = self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute);
-        if let Some(followed) = followed.filter(|_| !untouched) {
+        if let Some(followed) = followed.filter(|_| is_stored_to) {
             let (start, end) = (mapping.offset_at(start), mapping.offset_at(end));
             if followed.mapped.follow_cut(start, end).is_err() {
                 followed.owe((start, end));
@@ -451,7 +480,10 @@ impl Mappings {
         if mapping.rights.is_some() || !mapping.file.has_holes() {
             return;
         }
-        if end - start > SPACE_AT_ONCE_BYTES || mapping.file.provide(start, end).is_err() {
+        let (bytes, file) = (end - start, &mapping.file);
+        let has_space = bytes <= SPACE_GRANULE_BYTES && file.provide(start, end).is_ok()
+            || bytes <= ASKED_BYTES && file.is_filled(start, end);
+        if !has_space {
             mapping.rights = Some(Rights::for_space());
         }
     }
@@ -525,7 +557,7 @@ impl Mappings {
             return Ok(moved);
         }
         let (start, bytes) = (mapping.composed, wanted - mapping.composed);
-        mapping.quiet_since = None;
+        (mapping.quiet_since, mapping.pass) = (None, None);
         if mapping.is_writable() {
             self.get_space(mapping, mapping.offset_at(start), mapping.offset_at(wanted));
         }

@@ -124,7 +124,7 @@ fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Ou
     if table.mend_page(mapping, address) {
         return Outcome::Fault;
     }
-    let given = match mapping.give(address) {
+    let given = match mapping.give(address, table.tracker.as_ref()) {
         Err(OsError::NOMEM) => table.give_unsplit(mapping, address),
         given => given,
     };

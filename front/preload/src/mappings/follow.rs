@@ -100,21 +100,23 @@ impl Mappings {
         if mapping.tells_stores() {
             return (end, self.follow_given(mapping, at, end));
         }
-        let faults = mapping.faults();
-        mapping.quiet_since = None;
+        mapping.begin_pass(at);
+        let Some((from, to)) = mapping.touched(at, end) else {
+            mapping.pass_reaches(at, end);
+            return (end, Ok(()));
+        };
         let mut regions = [const { MaybeUninit::<Written>::uninit() }; REGION_COUNT];
         let Some(tracker) = &self.tracker else { return (end, Err(OsError::NODEV)) };
-        match tracker.written(at, end, true, &mut regions) {
+        match tracker.written(from, to, true, &mut regions) {
             Ok((found, next)) => {
-                if at <= mapping.start && next >= mapping.composed {
-                    mapping.quiet_since = faults;
-                }
+                mapping.pass_reaches(at, next);
                 (next, self.make_follow(mapping, found.iter().map(|run| (run.start as usize, run.end as usize))))
             }
             // Something in it is not watched: all of it may have been stored to.
             Err(_) => {
-                let _ = tracker.watch_inherited(at, end - at);
-                (end, self.make_follow(mapping, [(at, end)]))
+                (mapping.quiet_since, mapping.pass) = (None, None);
+                let _ = tracker.watch_inherited(from, to - from);
+                (to, self.make_follow(mapping, [(from, to)]))
             }
         }
     }

@@ -30,6 +30,7 @@ pub(crate) mod process;
 pub(crate) mod quiet;
 mod rights;
 mod robust;
+mod runs;
 pub(crate) mod several;
 mod unit;
 mod unused;
@@ -40,6 +41,7 @@ use file::{Mapped, Shown};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::PROT_WRITE;
+use runs::Runs;
 use sys::OsError;
 use sys::tracking::Tracker;
 use units::PAGE_BYTES;
@@ -87,6 +89,9 @@ struct Mapping {
     /// How many page faults the process had had when the last scan of all of it began ([`quiet`]);
     /// None if it is not known to be protected.
     quiet_since: Option<u64>,
+    /// A scan of all of it that is under way: up to which address it has come, and how many page
+    /// faults the process had had when it began.
+    pass: Option<(usize, u64)>,
 }
 
 impl Mapping {
@@ -113,6 +118,7 @@ impl Mapping {
             shows_huge: self.shows_huge,
             broken: None,
             quiet_since: None,
+            pass: None,
         }
     }
 
@@ -137,9 +143,8 @@ impl Mapping {
 /// A file with mappings that could be stored to or show a shared copy.
 struct Followed {
     mapped: Mapped,
-    /// Ranges of it that could not be followed when it was tried; to be tried again. They ascend,
-    /// and no two touch.
-    owed: Vec<(u64, u64)>,
+    /// What of it could not be followed when it was tried; to be tried again.
+    owed: Runs,
 }
 
 impl Followed {
@@ -148,22 +153,17 @@ impl Followed {
         !self.owed.is_empty() && self.mapped.file().is_copied()
     }
 
-    /// Notes a range that is to be followed, or followed once more. It is joined with those that it
-    /// touches: the list does not grow when the same pages fail in every round.
-    fn owe(&mut self, (mut start, mut end): (u64, u64)) {
-        let first = self.owed.partition_point(|&(_, to)| to < start);
-        let last = self.owed.partition_point(|&(from, _)| from <= end).max(first);
-        for (from, to) in self.owed.drain(first..last) {
-            (start, end) = (start.min(from), end.max(to));
-        }
-        self.owed.insert(first, (start, end));
+    /// Notes a range that is to be followed, or followed once more. The list does not grow when the
+    /// same pages fail in every round.
+    fn owe(&mut self, (start, end): (u64, u64)) {
+        self.owed.add(start, end);
     }
 
     /// Follows what is owed, until `failures_max` ranges have failed. Other processes hear from the
     /// record whether something is left.
     fn follow_owed(&mut self, failures_max: usize) -> Result<(), OsError> {
         let (mapped, mut result, mut failure_count) = (&self.mapped, Ok(()), 0);
-        self.owed.retain(|&range| {
+        self.owed.retain(|range| {
             if failure_count >= failures_max {
                 return true;
             }
@@ -187,7 +187,7 @@ impl Followed {
 
     /// What could not be followed is left to whoever opens the file next.
     fn note_owed(&self) {
-        self.owed.iter().for_each(|&(start, end)| self.mapped.owe(start, end));
+        self.owed.iter().for_each(|(start, end)| self.mapped.owe(start, end));
     }
 }
 

@@ -6,6 +6,7 @@
 //! nothing is stored behind the last look.
 
 use super::rights::{Rights, protect};
+use super::runs::Runs;
 use super::{Followed, Mapping, Mappings, PAGE, any, helper, robust, table, unused};
 use crate::report::report;
 use core::sync::atomic::Ordering;
@@ -68,7 +69,7 @@ impl Mappings {
             // The parent's record stays the parent's.
             followed.mapped.leave_to_child();
             match kept {
-                Ok(mapped) => self.files.push(Followed { mapped, owed: Vec::new() }),
+                Ok(mapped) => self.files.push(Followed { mapped, owed: Runs::new() }),
                 Err(error) => result = Err(error),
             }
         }
@@ -87,7 +88,7 @@ impl Mappings {
 
     /// One mapping that was the parent's.
     fn take_over(&mut self, mapping: &mut Mapping, tracked: bool) -> Result<(), OsError> {
-        mapping.quiet_since = None;
+        (mapping.quiet_since, mapping.pass) = (None, None);
         if !mapping.stored {
             return Ok(());
         }

@@ -25,12 +25,35 @@ pub(crate) fn memory_is_shared() {
 }
 
 impl Mapping {
-    const fn is_worth_asking(&self) -> bool {
-        self.composed - self.start >= BYTES_MIN && self.rights.is_none()
+    fn is_worth_asking(&self) -> bool {
+        self.composed - self.start >= BYTES_MIN && !self.tells_stores()
+    }
+
+    /// A scan begins at address `at`. If that is where the mapping begins, a pass over all of it
+    /// does.
+    pub(super) fn begin_pass(&mut self, at: usize) {
+        if at <= self.start {
+            self.quiet_since = None;
+            self.pass = self.faults().map(|faults| (self.start, faults));
+        }
+    }
+
+    /// What can have been stored to in `at..next` has been scanned and protected. When a pass has
+    /// come to the end, the mapping is quiet until the process has one more page fault than when the
+    /// pass began. What has happened to the mapping meanwhile does not matter: a store to what the
+    /// pass has behind it is a fault, whether the page was protected or is a new one.
+    pub(super) fn pass_reaches(&mut self, at: usize, next: usize) {
+        let Some((behind, faults)) = self.pass.filter(|&(behind, _)| at <= behind) else { return };
+        let behind = behind.max(next);
+        if behind < self.composed {
+            self.pass = Some((behind, faults));
+        } else {
+            (self.pass, self.quiet_since) = (None, Some(faults));
+        }
     }
 
     /// The page faults so far, if a scan that begins now could spare later ones.
-    pub(super) fn faults(&self) -> Option<u64> {
+    fn faults(&self) -> Option<u64> {
         if self.is_worth_asking() && !SHARED.load(Ordering::Relaxed) { page_faults() } else { None }
     }
 

@@ -11,20 +11,30 @@
 //!   store to each 64 KiB tells it. Before the library follows the 64 KiB it write-protects them
 //!   again, so that the next store faults again.
 //!
+//! Where the right is given for space, and the kernel tells what was stored to, a granule that has
+//! never had the right is *untouched*: nothing was stored there, so it is in no scan, and the
+//! tracker protects its pages when it gets the right. What a mapping costs goes by what is stored to
+//! it and not by how long it is.
+//!
 //! A granule has the *right* to store if the handler has made it writable. Invariant: in a mapping
 //! with [`Rights`], as far as it is composed, the granules in `given` are writable, and no others.
 //! Whoever changes a mapping's addresses calls [`Mapping::take_back`] for all of it first.
 
 use super::compose::{show_file, show_nothing};
 use super::robust;
+use super::runs::Runs;
 use super::{Mapping, Mappings, PAGE};
 use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_mprotect, PROT_WRITE};
 use sys::OsError;
 use sys::raw::{check, syscall};
+use sys::tracking::Tracker;
 
-/// Bytes of a granule whose space is allocated at the first store.
-const SPACE_GRANULE_BYTES: u64 = 2 << 20;
+/// Bytes of a granule whose space is allocated at the first store. A mapping of no more has its space
+/// when it is made.
+pub(super) const SPACE_GRANULE_BYTES: u64 = 2 << 20;
+/// A longer mapping does not get the space of all its granules at once.
+const PROVIDED_AT_ONCE_BYTES: u64 = 64 << 20;
 /// Bytes of a granule in which the first store tells that there were stores.
 pub(super) const STORE_GRANULE_BYTES: u64 = 64 << 10;
 
@@ -38,6 +48,8 @@ pub(super) struct Rights {
     /// The granules that have the right, ascending: each is its offset in the file divided by
     /// `granule_bytes`.
     given: Vec<u64>,
+    /// The granules that are untouched.
+    untouched: Runs,
     /// Ranges of addresses that system calls may store to at the moment: granules in them keep the
     /// right.
     pub(super) lent: Vec<(usize, usize)>,
@@ -48,13 +60,17 @@ impl Rights {
     /// protected pages, so the library begins to lend ([`super::lend`]).
     pub(super) fn for_space() -> Self {
         super::lend::begin();
-        Self { granule_bytes: SPACE_GRANULE_BYTES, tells_stores: false, given: Vec::new(), lent: Vec::new() }
+        Self::of(SPACE_GRANULE_BYTES, false)
     }
 
     /// For a mapping whose stores are noticed by faults. The library begins to lend here too.
     pub(super) fn for_stores() -> Self {
         super::lend::begin();
-        Self { granule_bytes: STORE_GRANULE_BYTES, tells_stores: true, given: Vec::new(), lent: Vec::new() }
+        Self::of(STORE_GRANULE_BYTES, true)
+    }
+
+    const fn of(granule_bytes: u64, tells_stores: bool) -> Self {
+        Self { granule_bytes, tells_stores, given: Vec::new(), untouched: Runs::new(), lent: Vec::new() }
     }
 }
 
@@ -93,15 +109,53 @@ impl Mapping {
         (self.start + from, (self.start + to).min(self.composed))
     }
 
-    /// Gives the granule at `address` the right to store. Returns false if a missing right is not
-    /// the reason why a store there faults: the program may not store to the mapping, it is not
+    /// Begins to watch `start..end`, to which nothing has been stored since it was mapped, and in
+    /// which nothing can be stored to before a granule gets the right: these granules are untouched.
+    /// Returns false, and has done nothing, if all of the range must be protected by the tracker.
+    pub(super) fn watch_untouched(&mut self, tracker: &Tracker, start: usize, end: usize) -> Result<bool, OsError> {
+        let (first, last) = (self.offset_at(start), self.offset_at(end));
+        let Some(rights) = self.rights.as_mut().filter(|rights| !rights.tells_stores) else { return Ok(false) };
+        let granule_bytes = rights.granule_bytes;
+        let index = first / granule_bytes;
+        // Of a granule whose beginning was composed before, that beginning may have been stored to.
+        let is_whole = start == self.start || first.is_multiple_of(granule_bytes) || rights.untouched.holds(index);
+        let from = if is_whole { first } else { ((index + 1) * granule_bytes).min(last) };
+        let edge_bytes = (from - first) as usize;
+        if edge_bytes > 0 {
+            tracker.watch(start, edge_bytes)?;
+        }
+        if from < last {
+            tracker.watch_inherited(start + edge_bytes, end - start - edge_bytes)?;
+            rights.untouched.add(from / granule_bytes, last.div_ceil(granule_bytes));
+        }
+        Ok(true)
+    }
+
+    /// The first addresses of `start..end` that may have been stored to, as far as they are
+    /// adjacent. None if there are none.
+    pub(super) fn touched(&self, start: usize, end: usize) -> Option<(usize, usize)> {
+        let Some(rights) = self.rights.as_ref().filter(|rights| !rights.untouched.is_empty()) else {
+            return (start < end).then_some((start, end));
+        };
+        if start >= end {
+            return None;
+        }
+        let (from, to) = (self.offset_at(start), self.offset_at(end));
+        let (first, last) = rights.untouched.first_gap(from / rights.granule_bytes, to.div_ceil(rights.granule_bytes))?;
+        let (from, to) = (from.max(first * rights.granule_bytes), to.min(last * rights.granule_bytes));
+        Some((self.start + (from - self.offset) as usize, self.start + (to - self.offset) as usize))
+    }
+
+    /// Gives the granule at `address` the right to store. If it is untouched, the tracker, which
+    /// this takes for it, forgets first what was loaded there. Returns false if a missing right is
+    /// not the reason why a store there faults: the program may not store to the mapping, it is not
     /// composed there, or the granule has the right. (Two threads can fault at one granule: for the
     /// second `fault::is_possible` finds that the store is possible by now.)
     ///
     /// # Errors
     /// `NOSPC`, `DQUOT` and the like: there is no space for what is stored. `NOMEM`: the kernel
     /// does not split the mapping further (vm.max_map_count).
-    pub(super) fn give(&mut self, address: usize) -> Result<bool, OsError> {
+    pub(super) fn give(&mut self, address: usize, tracker: Option<&Tracker>) -> Result<bool, OsError> {
         if address >= self.composed || !self.is_writable() || self.sealed {
             return Ok(false);
         }
@@ -113,24 +167,43 @@ impl Mapping {
         let Err(place) = rights.given.binary_search(&index) else { return Ok(false) };
         let from = self.offset + (start - self.start) as u64;
         self.file.provide(from, from + (end - start) as u64)?;
+        if rights.untouched.holds(index)
+            && let Some(tracker) = tracker
+        {
+            // If this fails, what was loaded of the granule counts as stored to.
+            let _ = tracker.forget_stores(start, end - start);
+        }
+        // Before a store is possible: from here on scans look at the granule.
+        rights.untouched.take(index);
         protect(start, end, self.protection)?;
         rights.given.insert(place, index);
         Ok(true)
     }
 
-    /// Gives every granule the right to store. The kernel changes the protection of whole areas of
-    /// memory then and need not split any.
+    /// Gives every granule the right to store, since the one at `address` needs it. The kernel
+    /// changes the protection of whole areas of memory then and need not split any. No granule is
+    /// untouched afterwards. Of a long mapping only the granule at `address` gets its space now; the
+    /// others get it when what was stored to them is followed.
     ///
     /// # Errors
     /// This function returns the errors of [`Self::give`].
-    pub(super) fn give_all(&mut self) -> Result<(), OsError> {
+    pub(super) fn give_all(&mut self, address: usize) -> Result<(), OsError> {
         let Some(rights) = &self.rights else { return Ok(()) };
         if self.composed == self.start {
             return Ok(());
         }
+        let granule_bytes = rights.granule_bytes;
         let (from, to) = (self.offset, self.offset_at(self.composed - 1));
-        let all = (from / rights.granule_bytes..=to / rights.granule_bytes).collect();
-        self.file.provide(from, to + 1)?;
+        let all = (from / granule_bytes..=to / granule_bytes).collect();
+        if to - from < PROVIDED_AT_ONCE_BYTES {
+            self.file.provide(from, to + 1)?;
+        } else {
+            let at = self.offset_at(address) / granule_bytes * granule_bytes;
+            self.file.provide(at.max(from), (at + granule_bytes).min(to + 1))?;
+        }
+        if let Some(rights) = &mut self.rights {
+            rights.untouched.clear();
+        }
         protect(self.start, self.composed, self.protection)?;
         if let Some(rights) = &mut self.rights {
             rights.given = all;
@@ -196,7 +269,8 @@ impl Mapping {
         }
         let shown = self.start..self.composed;
         for word in robust::words().into_iter().filter(|word| shown.contains(word)) {
-            let _ = self.give(word);
+            // Without the tracker: all of the granule is followed once.
+            let _ = self.give(word, None);
         }
     }
 
@@ -249,7 +323,7 @@ impl Mappings {
     /// As [`Mapping::give`] for the mapping at `index` of the list, also if the kernel does not
     /// split the mapping further.
     pub(super) fn give(&mut self, index: usize, address: usize) -> Result<bool, OsError> {
-        match self.list[index].give(address) {
+        match self.list[index].give(address, self.tracker.as_ref()) {
             Err(OsError::NOMEM) => {
                 let mut mapping = self.list.remove(index);
                 let given = self.give_unsplit(&mut mapping, address);
@@ -275,8 +349,8 @@ impl Mappings {
             self.list.insert(index, other);
         }
         self.take_back_and_follow(mapping);
-        match mapping.give(address) {
-            Err(OsError::NOMEM) => mapping.give_all().map(|()| true),
+        match mapping.give(address, self.tracker.as_ref()) {
+            Err(OsError::NOMEM) => mapping.give_all(address).map(|()| true),
             given => given,
         }
     }

@@ -89,7 +89,11 @@ impl Mappings {
             if bytes >= HUGE_PAGE_BYTES {
                 let _ = advise(start, bytes, MADV_NOHUGEPAGE);
             }
-            tracker.map_or(Ok(()), |tracker| tracker.watch(start, bytes))?;
+            if let Some(tracker) = tracker
+                && !mapping.watch_untouched(tracker, start, start + bytes)?
+            {
+                tracker.watch(start, bytes)?;
+            }
         }
         let attribute = mapping.file.attribute();
         if let Some(Followed { mapped, .. }) = self.files.iter().find(|followed| followed.mapped.file().attribute() == attribute)

@@ -408,13 +408,35 @@ fn holes_get_their_space_when_stored_to() {
 }
 
 #[test]
+fn what_is_never_stored_to_of_a_large_hole_costs_nothing() {
+    behaves("untouched");
+}
+
+/// Calls at random. Children of fork that were killed have left something to whoever opens the file
+/// next.
+#[test]
+fn a_sparse_file_holds_what_was_stored_to_it_whatever_else_is_done() {
+    for shape in SHAPES {
+        for tracking in ["", "protect"] {
+            for what in ["sparse", "sparse-killed", "sparse-failure"] {
+                let scene = Scene::new(&format!("{what}-{tracking}"), shape);
+                assert!(scene.run_with(what, tracking).success(), "{shape:?} {tracking} {what}");
+                let open = format!("exec 3<>{FILE}");
+                assert!(scene.array.command(Path::new("/bin/sh")).args(["-c", &open]).status().unwrap().success());
+                assert!(what == "sparse-failure" || scene.fits(), "{shape:?} {tracking} {what}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_next_program_of_a_process_finds_nothing_left() {
     behaves("executed");
 }
 
 #[test]
 fn without_userfaultfd_stores_are_noticed_by_protection() {
-    for what in ["munmap", "exit", "agreement", "ends", "changes", "crowd", "holes"] {
+    for what in ["munmap", "exit", "agreement", "ends", "changes", "crowd", "holes", "untouched"] {
         let scene = Scene::new(&format!("protect-{what}"), SHAPES[1]);
         assert!(scene.run_with(what, "protect").success(), "{what}");
         assert!(scene.fits(), "{what}");
@@ -427,6 +449,18 @@ fn stores_succeed_though_the_kernel_splits_no_mapping_further() {
     let scene = Scene::new("areas", SHAPES[0]);
     assert!(scene.run_with("areas", "protect").success());
     assert!(scene.fits());
+}
+
+/// A mapping that would need more pieces than there is room for shows a copy.
+#[test]
+fn files_can_be_mapped_where_the_program_has_nearly_all_areas_of_memory() {
+    for shape in SHAPES {
+        for tracking in ["", "protect"] {
+            let scene = Scene::new(&format!("crowded-areas-{tracking}"), shape);
+            assert!(scene.run_with("crowded-areas", tracking).success(), "{shape:?} {tracking}");
+            assert!(scene.fits(), "{shape:?} {tracking}");
+        }
+    }
 }
 
 #[test]
