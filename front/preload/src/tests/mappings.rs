@@ -451,6 +451,19 @@ fn stores_succeed_though_the_kernel_splits_no_mapping_further() {
     assert!(scene.fits());
 }
 
+#[test]
+fn mappings_do_with_few_descriptors() {
+    for shape in SHAPES {
+        for what in ["agreement", "ends", "holes"] {
+            let scene = Scene::new(&format!("descriptors-{what}"), shape);
+            let mut shell = scene.array.command(Path::new("/bin/sh"));
+            shell.args(["-c", "ulimit -n 64; exec $0 $@"]).arg(scene.folder.join("mappings")).args([FILE, what]);
+            let output = shell.env("CXLRAID_MAP_COPY_BYTES", "0").output().unwrap();
+            assert!(output.status.success() && scene.fits(), "{shape:?} {what}: {output:?}");
+        }
+    }
+}
+
 /// A mapping that would need more pieces than there is room for shows a copy.
 #[test]
 fn files_can_be_mapped_where_the_program_has_nearly_all_areas_of_memory() {
