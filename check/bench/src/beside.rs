@@ -139,6 +139,7 @@ pub(crate) fn row(rounds: &[Round]) -> Row {
         ours_ns: Some(means.nanoseconds(0)),
         limit_ns: Some(means.nanoseconds(1)),
         limit_ratio: Some(means.ratio(0, 1)),
+        rounds: means.named(&[("during a rebuild", 0), ("alone", 1)]),
         checks: vec![
             Check::at_least("of the rate without", means.ratio(1, 0), 0.75),
             Check::at_most("of the 99th percentile without", slow.ratio(0, 1), 3.0),

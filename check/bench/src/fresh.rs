@@ -253,11 +253,14 @@ impl Ground<'_> {
         let row = |(index, (level, members)): (usize, &(&str, usize))| {
             let ratio = times.ratio(index, plain);
             let goal = work.goal.filter(|_| *level == GOAL_LEVEL);
+            let mut named = vec![("array", index), ("plain tmpfs", plain)];
+            named.extend(ext4.is_some().then_some(("ext4 on loop", plain + 1)));
             let notes = if *level == GOAL_LEVEL { [ext4.clone().unwrap_or_default(), calls.clone()] } else { Default::default() };
             Row {
                 ours_ns: Some(times.nanoseconds(index)),
                 kernel_ns: Some(times.nanoseconds(plain)),
                 kernel_ratio: Some(times.ratio(plain, index)),
+                rounds: times.named(&named),
                 checks: goal.map(|goal| Check::at_most("x the kernel's time", ratio, goal)).into_iter().collect(),
                 note: notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", "),
                 ..Row::new(format!("{}, RAID {level} x {members}", work.name))

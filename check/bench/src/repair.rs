@@ -66,6 +66,7 @@ impl Repaired<'_> {
             ours_ns: Some(times.nanoseconds(0)),
             limit_ns: Some(times.nanoseconds(1)),
             limit_ratio: Some(times.ratio(0, 1)),
+            rounds: times.named(&[("cxlraid", 0), ("bare loop", 1)]),
             checks: vec![Check::at_least("of the bare loop's rate", times.ratio(1, 0), 0.7)],
             ..Row::new(format!("{what} RAID 5 x 3, at rest"))
         })
@@ -147,6 +148,7 @@ pub(crate) fn degraded_reads(pairs: Vec<(f64, f64)>) -> Row {
         ours_ns: Some(times.nanoseconds(0)),
         limit_ns: Some(times.nanoseconds(1)),
         limit_ratio: Some(times.ratio(0, 1)),
+        rounds: times.named(&[("one member out", 0), ("all members in", 1)]),
         checks: vec![Check::at_most("of all members in", times.ratio(0, 1), 2.2)],
         ..Row::new(format!("read {} KiB random RAID 5 x 3, one out", SMALL_BYTES >> 10))
     }

@@ -1,6 +1,7 @@
 //! Results: rows, goals, a table for people and JSON for programs.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// One figure held against its goal.
@@ -44,6 +45,10 @@ pub(crate) struct Row {
     /// The kernel's over ours: likewise.
     pub(crate) kernel_ratio: Option<f64>,
     pub(crate) checks: Vec<Check>,
+    /// The nanoseconds of every round, by what was measured, where a report needs them (`cargo x
+    /// report`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) rounds: BTreeMap<String, Vec<f64>>,
     /// What else there is to say, such as why it was not measured.
     pub(crate) note: String,
 }

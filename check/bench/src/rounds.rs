@@ -5,6 +5,7 @@
 //! reported beside the median times.
 
 use crate::places::Places;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// One side of a comparison.
@@ -57,6 +58,11 @@ impl Times {
         Self(by_contender)
     }
 
+    /// The times of contenders with their names, round by round.
+    pub(crate) fn named(&self, names: &[(&str, usize)]) -> BTreeMap<String, Vec<f64>> {
+        names.iter().map(|&(name, index)| (name.to_owned(), self.0[index].clone())).collect()
+    }
+
     /// The median time of a contender.
     pub(crate) fn nanoseconds(&self, index: usize) -> f64 {
         median(self.0[index].clone())
@@ -94,5 +100,6 @@ mod tests {
         let times = Times::new(vec![vec![10.0, 200.0, 30.0], vec![5.0, 100.0, 10.0]]);
         assert_eq!(times.ratio(0, 1), 2.0);
         assert_eq!(times.nanoseconds(0), 30.0);
+        assert_eq!(times.named(&[("bare", 1)])["bare"], [5.0, 100.0, 10.0]);
     }
 }

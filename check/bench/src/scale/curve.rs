@@ -10,7 +10,7 @@ const TOLERANCE: f64 = 0.2;
 const FLAT: f64 = 1.5;
 
 /// One measure at one point of its axis: medians of the rounds, in the measure's unit.
-#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub(crate) struct Point {
     pub(crate) x: u64,
     pub(crate) array: Option<f64>,
@@ -18,6 +18,11 @@ pub(crate) struct Point {
     pub(crate) plain: Option<f64>,
     /// The array's over the plain one: the median of the rounds' ratios.
     pub(crate) ratio: Option<f64>,
+    /// What the medians are of: every round.
+    #[serde(default)]
+    pub(crate) array_rounds: Vec<f64>,
+    #[serde(default)]
+    pub(crate) plain_rounds: Vec<f64>,
 }
 
 impl Point {
@@ -26,7 +31,14 @@ impl Point {
         let middle = |values: &[f64]| (!values.is_empty()).then(|| median(values.to_vec()));
         let ratios: Vec<f64> =
             array.iter().zip(plain).filter(|(_, plain)| **plain > 0.0).map(|(array, plain)| array / plain).collect();
-        Self { x, array: middle(array), plain: middle(plain), ratio: middle(&ratios) }
+        Self {
+            x,
+            array: middle(array),
+            plain: middle(plain),
+            ratio: middle(&ratios),
+            array_rounds: array.to_vec(),
+            plain_rounds: plain.to_vec(),
+        }
     }
 }
 
@@ -154,6 +166,7 @@ mod tests {
     fn ratios_are_formed_within_rounds() {
         let point = Point::of(1, &[10.0, 200.0, 30.0], &[5.0, 100.0, 10.0]);
         assert_eq!((point.array, point.plain, point.ratio), (Some(30.0), Some(10.0), Some(2.0)));
+        assert_eq!((point.array_rounds, point.plain_rounds), (vec![10.0, 200.0, 30.0], vec![5.0, 100.0, 10.0]));
         assert_eq!(Point::of(1, &[10.0], &[]).ratio, None);
     }
 }
