@@ -49,6 +49,9 @@ cargo x TASK [ARGUMENTS]
                   NVDIMMs and CXL memory in a virtual machine: MAP_SYNC, power cuts under load, recovery
   bench [--json]  limits, kernel and cxlraid in one run
   bench scale     how costs grow with files, processes, members, sizes; --help has the rest
+  report [--quick | --full] [--only PART...] [--resume]
+                  the seeds' figures on this machine, beside other file systems: target/report/index.html; exit status 3 if
+                  some of those are not there
   demo            a RAID 5 array loses a member under running programs
   man             man pages and completions into target/dist
   dist            what an installation consists of, into target/dist";
@@ -58,6 +61,10 @@ fn main() -> ExitCode {
     let task = arguments.next().unwrap_or_default();
     let rest: Vec<String> = arguments.collect();
     let result = match task.as_str() {
+        "report" => match tasks::report(&rest) {
+            Ok(status) => return ExitCode::from(status),
+            Err(message) => Err(message),
+        },
         "fmt" => tasks::fmt(&rest),
         "lint" => tasks::lint(&rest),
         "tidy" => tasks::tidy(),

@@ -89,10 +89,23 @@ exit 1
 /// machine's it could not be told from what other arrays use at the same time. Where that is not
 /// permitted it runs in the machine's, and nobody looks.
 pub(crate) fn run_apart(command: Command) -> Outcome {
+    let shown = show(&command);
+    run_as(&shown, apart(command))
+}
+
+/// Runs a command as [`run_apart`] does. Returns its exit status.
+pub(crate) fn status_apart(command: Command) -> Result<u8, String> {
+    let shown = show(&command);
+    let status = apart(command).status().map_err(|error| format!("{shown}: {error}"))?;
+    status.code().and_then(|code| u8::try_from(code).ok()).ok_or_else(|| format!("{shown}: {status}"))
+}
+
+/// The command with a /dev/shm of its own, where that is permitted.
+fn apart(command: Command) -> Command {
     let probe = Command::new("unshare").args(["--mount", "sh", "-c", APART, "sh", "true"]).output();
     if !probe.is_ok_and(|probe| probe.status.success()) {
         println!("    not looked at whether anything is left in /dev/shm: mounting is not permitted");
-        return run(command);
+        return command;
     }
     let mut apart = Command::new("unshare");
     apart.args(["--mount", "sh", "-c", APART, "sh"]).arg(command.get_program()).args(command.get_args());
@@ -105,7 +118,7 @@ pub(crate) fn run_apart(command: Command) -> Outcome {
             None => apart.env_remove(name),
         };
     }
-    run_as(&show(&command), apart)
+    apart
 }
 
 /// The standard output of a command.
@@ -180,6 +193,7 @@ mod tests {
         };
         assert_eq!(run_apart(shell("exit 0")), Ok(()));
         assert_eq!(run_apart(shell("exit 3")), Err("sh -c exit 3: exit status: 3".to_owned()));
+        assert_eq!(status_apart(shell("exit 3")), Ok(3));
         let is_apart = run_apart(shell("[ -z \"$(ls -A /dev/shm)\" ]")).is_ok();
         assert_eq!(run_apart(shell(": > /dev/shm/$NAME && rm /dev/shm/$NAME")), Ok(()));
         if is_apart {

@@ -5,7 +5,7 @@
 
 use crate::{
     fuzz, panics as panicking,
-    steps::{Outcome, Steps, cargo, cargo_release, command, output, root, run, run_apart},
+    steps::{Outcome, Steps, cargo, cargo_release, command, output, root, run, run_apart, status_apart},
     tidy as tidiness,
 };
 use std::{
@@ -19,6 +19,9 @@ const SERVERS_JOURNALED: &str = "run -p cxlraid-servers -- --quick --jobs 2 --le
 const WATCHED_QUICK: &str = "run -p cxlraid-programs -- --watched bash python sqlite3 spawn sites threads";
 /// The same states each time; longer runs draw their own.
 const CRASH_QUICK: &str = "run -p cxlraid-crash -- --quick --seed 1";
+/// The report runs this program, which lies beside it.
+const BENCH_BUILT: &str = "build -p cxlraid-bench";
+const REPORT_QUICK: &str = "run -p cxlraid-report -- --quick --without-peers";
 const DIST: &str = "target/dist";
 
 pub(crate) fn fmt(rest: &[String]) -> Outcome {
@@ -98,6 +101,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("bench, sanity only", || run_apart(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
     steps
         .step("how costs grow, the smallest points", || run_apart(cargo_release("run -p cxlraid-bench -- scale --quick", &[])))?;
+    steps.step("the report, the smallest sizes", || run_apart(cargo_release(REPORT_QUICK, &[])))?;
     steps.finish();
     Ok(())
 }
@@ -182,6 +186,15 @@ pub(crate) fn vm(rest: &[String]) -> Outcome {
 pub(crate) fn bench(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-bench --", rest))
+}
+
+/// The evaluation. Returns the exit status of the program that makes it, which tells missing systems
+/// to compare with from failures.
+pub(crate) fn report(rest: &[String]) -> Result<u8, String> {
+    build(&[])?;
+    run(cargo_release(BENCH_BUILT, &[]))?;
+    run(cargo_release("build -p cxlraid-report", &[]))?;
+    status_apart(cargo_release("run -p cxlraid-report --", rest))
 }
 
 pub(crate) fn demo(rest: &[String]) -> Outcome {
