@@ -127,6 +127,10 @@ pub(crate) struct Create {
     /// is wrong [default: none]
     #[arg(long, value_name = "crc32c|none")]
     pub(crate) checksum: Option<ChecksumName>,
+    /// Whether reads compare what they return with its checksums, and take what does not fit from the
+    /// other members: 'cxlraid policy' changes it [default: none]
+    #[arg(long, value_name = "read|none")]
+    pub(crate) verify: Option<VerifyName>,
     #[command(flatten)]
     pub(crate) access: AccessOptions,
     /// Keep the name for every user of this machine instead of for you
@@ -144,6 +148,15 @@ pub(crate) enum ChecksumName {
     /// CRC-32C of each 4096 bytes of each member
     Crc32c,
     /// No checksums
+    None,
+}
+
+/// What is compared with checksums besides what scrubs read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerifyName {
+    /// All blocks that a read returns bytes of
+    Read,
+    /// What is computed for members that are out
     None,
 }
 
@@ -426,7 +439,8 @@ pub(crate) struct Events {
 ///
 /// For each event the program is run with the event, the array's name and, if the event is about
 /// one, the member as its arguments, as by mdadm --monitor: Fail, DegradedArray, RebuildStarted,
-/// RebuildFinished, ScrubStarted, ScrubFinished, Mismatch, Healed, Removed, SpareUsed, ReAdd.
+/// RebuildFinished, ScrubStarted, ScrubFinished, Mismatch, Rotten (a read has met a block that does not
+/// fit its checksum), Unreadable (and got EIO), Healed, Removed, SpareUsed, ReAdd.
 /// Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every
 /// --delay seconds, since a member that nobody uses fails without anybody who could log it. The
 /// command stays in the foreground until SIGINT or SIGTERM, and says READY=1 to the socket that

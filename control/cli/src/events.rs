@@ -20,6 +20,7 @@ use format::Uuid;
 use jiff::Timestamp;
 use serde::Deserialize;
 use std::{
+    collections::BTreeMap,
     env,
     fs::{self, File},
     io::{self, BufRead as _, Read as _, Seek as _, SeekFrom, Write as _},
@@ -45,6 +46,9 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// A log is read so far back for the last scrub.
 const TAIL_BYTES: u64 = 1 << 20;
 
+/// How the end of a mismatch tells that it was mended.
+const MENDED: [&str; 2] = ["; rewritten", "; recomputed"];
+
 /// One line of a log.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub(crate) struct Logged {
@@ -56,6 +60,8 @@ pub(crate) struct Logged {
     pub(crate) uuid: String,
     pub(crate) member: Option<String>,
     pub(crate) count: Option<u64>,
+    pub(crate) file: Option<String>,
+    pub(crate) offset: Option<u64>,
     #[serde(default)]
     pub(crate) what: String,
 }
@@ -147,8 +153,15 @@ pub(crate) fn begin(source: &Source, thing: &str, uuid: Uuid) -> Tell {
             )
         },
         short: print_short,
+        rot: tell_rot,
         ..Tell::NOTHING
     }
+}
+
+/// Tells that a read has met a block that does not fit its checksum.
+fn tell_rot(member: &Member, path: &[u8], rot: &array::Rot, text: &str) {
+    let kind = if rot.is_lost { EventKind::Unreadable } else { EventKind::Rotten };
+    LOG.tell_of_file(kind, Some(&member.path), (path, rot.block.map_or(0, |block| block.offset)), text);
 }
 
 /// For so long it is not said again that a backing file is too short: a program or command tries
@@ -198,7 +211,13 @@ pub(crate) fn printing(array: Array) -> Array {
             "cxlraid: {member}: warning: member has lost {path}, which the others have, and is out of use; the array is degraded; see 'cxlraid status'"
         );
     };
-    array.telling(Tell { loss, lost_name, short: print_short, ..Tell::NOTHING })
+    array.telling(Tell {
+        loss,
+        lost_name,
+        short: print_short,
+        rot: |_, _, _, text| eprintln!("cxlraid: {text}"),
+        ..Tell::NOTHING
+    })
 }
 
 /// Tells that something happened.
@@ -206,14 +225,56 @@ pub(crate) fn tell(kind: EventKind, member: Option<&[u8]>, count: Option<u64>, w
     LOG.tell(kind, member, count, what);
 }
 
-/// The end of the last scrub of an array that its log knows.
-pub(crate) fn last_scrub(source: &Source, uuid: &str) -> Option<Logged> {
+/// Tells that something happened to bytes of a file.
+pub(crate) fn tell_of_file(kind: EventKind, member: Option<&[u8]>, file: (&[u8], u64), what: &str) {
+    LOG.tell_of_file(kind, member, file, what);
+}
+
+/// What the end of an array's log says of its bytes.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// The end of the last scrub of the whole array.
+    pub(crate) last_scrub: Option<Logged>,
+    /// By path, what was last told of files in which something is wrong: by reads since the last scrub
+    /// of the whole array began, or by scrubs, and not mended since.
+    pub(crate) wrong: BTreeMap<String, Logged>,
+}
+
+impl Told {
+    fn hear(&mut self, logged: Logged) {
+        let is = |kind: EventKind| logged.event == kind.name();
+        if is(EventKind::ScrubStarted) {
+            self.wrong.clear();
+        } else if is(EventKind::ScrubFinished) {
+            self.last_scrub = Some(logged);
+        } else if is(EventKind::Mismatch) || is(EventKind::Rotten) || is(EventKind::Unreadable) {
+            let Some(file) = logged.file.clone() else { return };
+            let is_mended = is(EventKind::Mismatch) && MENDED.iter().any(|end| logged.what.ends_with(end));
+            if is_mended {
+                self.wrong.remove(&file);
+            } else if !is(EventKind::Rotten) || !self.wrong.contains_key(&file) {
+                self.wrong.insert(file, logged);
+            }
+        }
+    }
+}
+
+/// What the log of an array says of its bytes.
+pub(crate) fn told(source: &Source, uuid: &str) -> Told {
+    let mut told = Told::default();
+    let text = tail(source, uuid).unwrap_or_default();
+    lines(&text).filter(|logged| logged.uuid == uuid).for_each(|logged| told.hear(logged));
+    told
+}
+
+/// The end of an array's log.
+fn tail(source: &Source, uuid: &str) -> Option<Vec<u8>> {
     let mut file = crate::inspect::open_regular(&place(source, uuid)?).ok()?;
     let bytes = file.metadata().ok()?.size();
     file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL_BYTES))).ok()?;
     let mut text = Vec::new();
     file.take(TAIL_BYTES).read_to_end(&mut text).ok()?;
-    lines(&text).filter(|logged| logged.uuid == uuid && logged.event == EventKind::ScrubFinished.name()).last()
+    Some(text)
 }
 
 /// The lines of a log that say something. A first line that was cut says nothing.

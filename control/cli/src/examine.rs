@@ -86,6 +86,7 @@ fn text(
     }
     if superblock.has_sums() {
         array.push("Checksum: crc32c".to_owned());
+        array.push(format!("Reads Verified: {}", if superblock.verifies_reads() { "yes" } else { "no" }));
     }
     if superblock.level.has_chunks() {
         array.insert(3, format!("Chunk: {}", chunk_text(superblock.chunk)));

@@ -153,8 +153,14 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let jobs = uuid.map(|uuid| crate::control::jobs(uuid, &members)).unwrap_or_default();
     note_rebuilds(&mut members, &jobs);
     let refused = foreseen(&config, &mut members);
-    let last_scrub = uuid.and_then(|uuid| crate::events::last_scrub(source, &uuid.to_string()));
-    let last_scrub = last_scrub.map(|logged| view::ScrubView {
+    let told = uuid.map(|uuid| crate::events::told(source, &uuid.to_string())).unwrap_or_default();
+    let wrong_files = told.wrong.into_iter().map(|(path, logged)| view::WrongFileView {
+        path,
+        offset: logged.offset.unwrap_or(0),
+        member: logged.member,
+        is_unreadable: logged.event == array::events::EventKind::Unreadable.name(),
+    });
+    let last_scrub = told.last_scrub.map(|logged| view::ScrubView {
         ns: logged.ns,
         time: logged.time(),
         wrong: logged.count.unwrap_or(0),
@@ -169,6 +175,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         chunk: newest.map_or(config.chunk.unwrap_or(units::ChunkBytes::DEFAULT), |superblock| superblock.chunk),
         read_policy: read_policy(config.level, newest),
         checksum: newest.is_some_and(Superblock::has_sums).then_some("crc32c"),
+        verifies_reads: newest.is_some_and(Superblock::verifies_reads),
         members,
         paths: config.prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect(),
         processes: uuid.map(crate::runtime::attached).unwrap_or_default(),
@@ -176,6 +183,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         spares: crate::spare::views(source),
         jobs,
         last_scrub,
+        wrong_files: wrong_files.collect(),
         names_compared: true,
         mounted: Vec::new(),
         format_version: SUPPORTED.to_string(),

@@ -278,7 +278,15 @@ impl Watched {
         }
         for member in out.difference(&self.out).filter(|&member| kind != EventKind::Fail || !begun.contains(member)) {
             let what = if kind == EventKind::Fail { "a member works no more" } else { "the array is without this member" };
-            let event = Event { kind, array: &self.name, uuid: self.uuid, member: Some(member.as_bytes()), what, count: None };
+            let event = Event {
+                kind,
+                array: &self.name,
+                uuid: self.uuid,
+                member: Some(member.as_bytes()),
+                what,
+                count: None,
+                file: None,
+            };
             if let Err(error) = append(self.log.as_os_str().as_bytes(), &event) {
                 eprintln!(
                     "{}",

@@ -2,7 +2,7 @@
 //! so. What it does with rules for new files is in [`crate::rules`].
 
 use crate::{
-    args::{Create, Policy as Command, ReadPolicyName},
+    args::{ChecksumName, Create, Policy as Command, ReadPolicyName, VerifyName},
     commands::called,
     failure::{Exit, Failure},
     inspect, member, rules,
@@ -17,9 +17,10 @@ use units::Slot;
 pub(crate) fn policy(source: &Source, command: &Command) -> Result<String, Failure> {
     match &command.rules {
         None => reads(source, command),
-        Some(_) if command.read.is_some() => {
+        Some(_) if command.read.is_some() || command.verify.is_some() => {
             let todo = "give two commands";
-            Err(Failure::new("--read", "does not go with a command about rules", todo).with_exit(Exit::Usage))
+            let option = if command.read.is_some() { "--read" } else { "--verify" };
+            Err(Failure::new(option, "does not go with a command about rules", todo).with_exit(Exit::Usage))
         }
         Some(command) => rules::rules(source, command),
     }
@@ -33,6 +34,10 @@ fn reads(source: &Source, command: &Command) -> Result<String, Failure> {
         member::require_copies_in(thing, &array, "a read policy")?;
         set(&array, thing, wanted.policy())?;
     }
+    if let Some(wanted) = command.verify {
+        require_sums_in(thing, &array)?;
+        set_verify(&array, thing, wanted)?;
+    }
     let mut text = format!("{thing}: read {}\n", array.read_policy().name());
     if array.read_policy() == ReadPolicy::Latency {
         for member in array.members() {
@@ -42,6 +47,10 @@ fn reads(source: &Source, command: &Command) -> Result<String, Failure> {
                 writeln!(text, "  {:>2}  {}  keeps {}% of its turns, {cost}", member.slot, member.shown(), kept * 100 / WHOLE);
         }
     }
+    if array.has_sums() {
+        let what = if array.verifies_reads() { "are compared with their checksums" } else { "do not look at checksums" };
+        let _ = writeln!(text, "  reads {what}");
+    }
     text += &rules::summary(&array, thing);
     Ok(text)
 }
@@ -50,6 +59,7 @@ fn reads(source: &Source, command: &Command) -> Result<String, Failure> {
 pub(crate) struct Reads {
     write_mostly: Vec<Slot>,
     policy: Option<ReadPolicy>,
+    verify: Option<VerifyName>,
 }
 
 impl Reads {
@@ -59,19 +69,44 @@ impl Reads {
         if arguments.read_policy.is_some() {
             member::require_copies("--read-policy", spec.level, "a read policy")?;
         }
+        if arguments.verify == Some(VerifyName::Read) && arguments.checksum != Some(ChecksumName::Crc32c) {
+            let todo = "give --checksum crc32c as well, or leave --verify out";
+            return Err(Failure::new("--verify", "reads have nothing to be compared with", todo).with_exit(Exit::Usage));
+        }
         Ok(Self {
             write_mostly: member::slots_among(&spec.members, &[&*arguments.write_mostly, backing].concat(), spec.level)?,
             policy: arguments.read_policy.map(ReadPolicyName::policy),
+            verify: arguments.verify,
         })
     }
 
     /// Says so of the array.
     pub(crate) fn set(&self, array: &Array, thing: &str) -> Result<(), Failure> {
         member::set_all(array, thing, &self.write_mostly)?;
-        self.policy.map_or(Ok(()), |policy| set(array, thing, policy))
+        self.policy.map_or(Ok(()), |policy| set(array, thing, policy))?;
+        match self.verify {
+            Some(wanted) if array.has_sums() => set_verify(array, thing, wanted),
+            // Under another name the members are an array that was made before.
+            Some(VerifyName::Read) => require_sums_in(thing, array),
+            _ => Ok(()),
+        }
     }
 }
 
 fn set(array: &Array, thing: &str, policy: ReadPolicy) -> Result<(), Failure> {
     array.set_read_policy(policy).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
+}
+
+fn set_verify(array: &Array, thing: &str, wanted: VerifyName) -> Result<(), Failure> {
+    let done = array.set_verifies_reads(wanted == VerifyName::Read);
+    done.map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
+}
+
+/// Refuses what needs checksums for an array that has none.
+fn require_sums_in(thing: &str, array: &Array) -> Result<(), Failure> {
+    if array.has_sums() {
+        return Ok(());
+    }
+    let todo = "checksums are given to an array when it is made ('cxlraid create --checksum crc32c')";
+    Err(Failure::new(thing, "the array has no checksums that reads could be compared with", todo).with_exit(Exit::Usage))
 }

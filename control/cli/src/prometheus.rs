@@ -37,7 +37,7 @@ const MEMBER_STATES: [(MemberState, &str); 6] = [
     (MemberState::Failed, "failed"),
 ];
 /// Events that are counted from the first one on: what never happened is 0, not absent.
-const EVENTS: [&str; 11] = [
+const EVENTS: [&str; 13] = [
     "DegradedArray",
     "Fail",
     "Healed",
@@ -46,9 +46,11 @@ const EVENTS: [&str; 11] = [
     "RebuildFinished",
     "RebuildStarted",
     "Removed",
+    "Rotten",
     "ScrubFinished",
     "ScrubStarted",
     "SpareUsed",
+    "Unreadable",
 ];
 
 /// One array, as the file tells of it.

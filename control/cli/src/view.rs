@@ -200,6 +200,9 @@ fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
+/// So many files are shown of those in which something is wrong.
+const WRONG_SHOWN: usize = 20;
+
 /// One array.
 #[derive(Clone, Debug)]
 pub(crate) struct ArrayView {
@@ -211,6 +214,8 @@ pub(crate) struct ArrayView {
     pub(crate) read_policy: Option<ReadPolicy>,
     /// The checksum that blocks have; None without.
     pub(crate) checksum: Option<&'static str>,
+    /// Tells whether reads compare what they return with its checksums.
+    pub(crate) verifies_reads: bool,
     pub(crate) members: Vec<MemberView>,
     pub(crate) paths: Vec<String>,
     /// Processes attached now.
@@ -229,10 +234,25 @@ pub(crate) struct ArrayView {
     pub(crate) jobs: Vec<JobView>,
     /// The last scrub that came to an end, as the log of events has it.
     pub(crate) last_scrub: Option<ScrubView>,
+    /// Files in which something is wrong, as the log of events has it.
+    pub(crate) wrong_files: Vec<WrongFileView>,
     /// Whether all names of the members were compared.
     pub(crate) names_compared: bool,
     /// Format version of the superblocks the array has or would get.
     pub(crate) format_version: String,
+}
+
+/// A file in which something is wrong: a read has told it since the last scrub of the whole array, or a
+/// scrub has, and it was not mended.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WrongFileView {
+    pub(crate) path: String,
+    /// Where in the file, of what was told last.
+    pub(crate) offset: u64,
+    /// The member that is wrong there, if one is known.
+    pub(crate) member: Option<String>,
+    /// Tells whether a program got EIO.
+    pub(crate) is_unreadable: bool,
 }
 
 /// A directory that takes the place of a member that fails.
@@ -389,7 +409,8 @@ impl ArrayView {
             text += &format!("  read policy: {}\n", policy.name());
         }
         if let Some(checksum) = self.checksum {
-            text += &format!("  checksum: {checksum}\n");
+            let verified = if self.verifies_reads { ", reads are verified" } else { "" };
+            text += &format!("  checksum: {checksum}{verified}\n");
         }
         if let Some(todo) = self.todo().filter(|_| self.refused.is_none()) {
             text += &format!("  to do: {todo}\n");
@@ -418,6 +439,14 @@ impl ArrayView {
         }
         if let Some(scrub) = &self.last_scrub {
             text += &format!("  last scrub: {}, {}, {} wrong\n", scrub.time, shown(&scrub.result), scrub.wrong);
+        }
+        for file in self.wrong_files.iter().take(WRONG_SHOWN) {
+            let place = file.member.as_ref().map(|member| format!(" of {}", shown(member))).unwrap_or_default();
+            let what = if file.is_unreadable { "cannot be read (EIO)" } else { "does not fit" };
+            text += &format!("  wrong: {}: what is at offset {}{place} {what}\n", shown(&file.path), file.offset);
+        }
+        if let Some(more) = self.wrong_files.len().checked_sub(WRONG_SHOWN).filter(|&more| more > 0) {
+            text += &format!("  wrong: {more} files more; 'cxlraid status --json' has all\n");
         }
         text
     }
@@ -544,6 +573,8 @@ impl Serialize for ArrayView {
             read_policy: Option<&'static str>,
             #[serde(skip_serializing_if = "Option::is_none")]
             checksum: Option<&'static str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            verify: Option<&'static str>,
             failures_left: usize,
             paths: &'a [String],
             processes: &'a [u32],
@@ -554,6 +585,8 @@ impl Serialize for ArrayView {
             spares: &'a [SpareView],
             jobs: &'a [JobView],
             last_scrub: &'a Option<ScrubView>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            wrong_files: &'a [WrongFileView],
             #[serde(skip_serializing_if = "Option::is_none")]
             refused: &'a Option<String>,
         }
@@ -565,6 +598,7 @@ impl Serialize for ArrayView {
             chunk_bytes: self.level.has_chunks().then_some(self.chunk.bytes()),
             read_policy: self.read_policy.map(ReadPolicy::name),
             checksum: self.checksum,
+            verify: self.checksum.map(|_| if self.verifies_reads { "read" } else { "none" }),
             failures_left: self.failures_left(),
             paths: &self.paths,
             processes: &self.processes,
@@ -575,6 +609,7 @@ impl Serialize for ArrayView {
             spares: &self.spares,
             jobs: &self.jobs,
             last_scrub: &self.last_scrub,
+            wrong_files: &self.wrong_files,
             refused: &self.refused,
         }
         .serialize(serializer)
@@ -611,6 +646,7 @@ pub(crate) mod tests {
             chunk: ChunkBytes::DEFAULT,
             read_policy: level.keeps_copies().then(ReadPolicy::default),
             checksum: None,
+            verifies_reads: false,
             members: states.iter().enumerate().map(|(slot, &state)| member(slot, state)).collect(),
             paths: vec!["/data".to_owned()],
             processes: vec![41, 42],
@@ -620,6 +656,7 @@ pub(crate) mod tests {
             spares: Vec::new(),
             jobs: Vec::new(),
             last_scrub: None,
+            wrong_files: Vec::new(),
             names_compared: true,
             mounted: Vec::new(),
             format_version: "1.0".to_owned(),

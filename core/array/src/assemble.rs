@@ -15,6 +15,7 @@
 use crate::access;
 use crate::backed;
 use crate::changed::{self, Changed};
+use crate::checked::Rot;
 use crate::config::Config;
 use crate::creation;
 use crate::emptied;
@@ -79,6 +80,9 @@ pub struct Tell {
     /// A file is refused, since its backing file at a host path is too short, and the other members
     /// in use cannot give what is missing.
     pub short: fn(&Member, &[u8]),
+    /// A read has met a block of the member that does not fit its sum, in the file at a logical path.
+    /// The text says so, and what to do.
+    pub rot: fn(&Member, &[u8], &Rot, &str),
     /// This process is about to compute so many bytes of a file that members have lost, with locks
     /// of the file held. It asks whether to go on; if not, the file's bytes wait for the next
     /// process that opens the file. The function may sleep as long as what it is given says that
@@ -94,6 +98,7 @@ impl Tell {
         difference: |_, _| {},
         mend: |_| {},
         short: |_, _| {},
+        rot: |_, _, _, _| {},
         computing: |_, _| true,
     };
 }

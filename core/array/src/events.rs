@@ -37,6 +37,10 @@ pub enum EventKind {
     ScrubFinished,
     /// A scrub has found something that does not fit.
     Mismatch,
+    /// A read has met a block that does not fit its checksum, and has got its bytes elsewhere.
+    Rotten,
+    /// A read has met a block that does not fit its checksum, and nothing else gives its bytes.
+    Unreadable,
     /// Damaged records of a member's tables were made anew from other members'.
     Healed,
     /// The place of a member was emptied.
@@ -59,6 +63,8 @@ impl EventKind {
             Self::ScrubStarted => "ScrubStarted",
             Self::ScrubFinished => "ScrubFinished",
             Self::Mismatch => "Mismatch",
+            Self::Rotten => "Rotten",
+            Self::Unreadable => "Unreadable",
             Self::Healed => "Healed",
             Self::Removed => "Removed",
             Self::SpareUsed => "SpareUsed",
@@ -78,6 +84,8 @@ pub struct Event<'a> {
     pub uuid: Uuid,
     /// The member that it is about.
     pub member: Option<&'a [u8]>,
+    /// The file that it is about, by its logical path, and where in it.
+    pub file: Option<(&'a [u8], u64)>,
     /// What happened, for people.
     pub what: &'a str,
     /// Of a scrub or a rebuild: how many things do not fit, or were computed.
@@ -96,6 +104,11 @@ impl Event<'_> {
         if let Some(member) = self.member {
             line.push_str(",\"member\":");
             quote(&mut line, &String::from_utf8_lossy(member));
+        }
+        if let Some((file, offset)) = self.file {
+            line.push_str(",\"file\":");
+            quote(&mut line, &String::from_utf8_lossy(file));
+            let _ = write!(line, ",\"offset\":{offset}");
         }
         if let Some(count) = self.count {
             let _ = write!(line, ",\"count\":{count}");
@@ -157,9 +170,18 @@ impl EventLog {
 
     /// Tells an event, if there is a log.
     pub fn tell(&self, kind: EventKind, member: Option<&[u8]>, count: Option<u64>, what: &str) {
+        self.append(|array, uuid| Event { kind, array, uuid, member, what, count, file: None });
+    }
+
+    /// Tells an event about bytes of a file, if there is a log.
+    pub fn tell_of_file(&self, kind: EventKind, member: Option<&[u8]>, file: (&[u8], u64), what: &str) {
+        self.append(|array, uuid| Event { kind, array, uuid, member, what, count: None, file: Some(file) });
+    }
+
+    fn append<'a>(&self, event: impl FnOnce(&'static str, Uuid) -> Event<'a>) {
         // SAFETY: null or a leaked place that nobody changes.
         if let Some(place) = unsafe { self.0.load(Ordering::Acquire).as_ref() } {
-            let event = Event { kind, array: &place.array, uuid: place.uuid, member, what, count };
+            let event = event(&place.array, place.uuid);
             // There is nobody else to tell.
             let _ = append(&place.path, &event);
         }
@@ -179,9 +201,10 @@ mod tests {
             member: Some(b"/mnt/a\n\\"),
             what: "it failed",
             count: Some(3),
+            file: Some((b"/data/a", 4096)),
         };
         let expected = "{\"ns\":17,\"event\":\"Fail\",\"array\":\"d\\\"b\",\"uuid\":\"00000000-0000-0000-0000-000000000000\",\
-                        \"member\":\"/mnt/a\\u000a\\\\\",\"count\":3,\"what\":\"it failed\"}\n";
+                        \"member\":\"/mnt/a\\u000a\\\\\",\"file\":\"/data/a\",\"offset\":4096,\"count\":3,\"what\":\"it failed\"}\n";
         assert_eq!(event.line(17), expected);
     }
 
@@ -189,7 +212,8 @@ mod tests {
     fn events_are_appended_to_a_file_that_is_there_and_to_nothing_else() {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name).into_os_string().into_encoded_bytes();
-        let event = Event { kind: EventKind::Healed, array: "", uuid: Uuid::NIL, member: None, what: "", count: None };
+        let event =
+            Event { kind: EventKind::Healed, array: "", uuid: Uuid::NIL, member: None, what: "", count: None, file: None };
         assert_eq!(append(&path("none"), &event), Err(OsError::NOENT));
         std::fs::write(home.path().join("log"), "").unwrap();
         append(&path("log"), &event).unwrap();

@@ -11,6 +11,7 @@ pub mod access;
 mod assemble;
 pub mod backed;
 mod changed;
+mod checked;
 pub mod config;
 mod creation;
 mod emptied;
@@ -62,6 +63,7 @@ mod write;
 
 pub use assemble::{Array, Tell};
 pub use changed::{Marks, Unproven};
+pub use checked::{Rot, RottenBlock};
 pub use config::{Config, ConfigError, Creation, JournalPlace};
 pub use creation::awaited_mount;
 pub use emptied::holds_names;

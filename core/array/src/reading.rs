@@ -1,8 +1,8 @@
 //! Which copies are read, on record: the read policy, and members that are written mostly, slow
 //! ones whose copies are read only where no other member in use has one (mdadm(8),
-//! --write-mostly).
+//! --write-mostly); and whether reads compare what they return with its sums.
 //!
-//! The superblocks keep both, the runtime segment tells the processes that run
+//! The superblocks keep all that, the runtime segment tells the processes that run
 //! ([`crate::shares`]). All bytes are the same whichever copy is read, so nothing waits for a
 //! change to reach the processes.
 
@@ -24,6 +24,7 @@ fn write_mostly(superblock: &Superblock) -> MemberSet {
 pub(crate) fn begin(runtime: &Runtime, superblock: &Superblock, members: &[Member]) {
     let policy = superblock.read_policy();
     runtime.shares().set(policy, write_mostly(superblock), &near(policy, members), members.len());
+    runtime.shares().set_verifies_reads(superblock.verifies_reads());
 }
 
 /// The members nearest to each node's processors, where the policy asks for that.
@@ -70,6 +71,27 @@ impl Array {
         self.recording(|| {
             self.rewrite_superblocks(|superblock| superblock.read_policy = policy.code())?;
             self.tell_reading(policy, self.write_mostly());
+            Ok(())
+        })
+    }
+
+    /// Tells whether reads compare the blocks that they return with their sums.
+    #[inline(always)]
+    #[must_use]
+    pub fn verifies_reads(&self) -> bool {
+        self.runtime().shares().verifies_reads()
+    }
+
+    /// Says whether reads compare the blocks that they return with their sums: in the superblocks, and
+    /// to all processes that use the array. The array's files have sums.
+    ///
+    /// # Errors
+    /// As for [`Self::set_write_mostly`].
+    pub fn set_verifies_reads(&self, is_so: bool) -> Result<(), OsError> {
+        self.before_change()?;
+        self.recording(|| {
+            self.rewrite_superblocks(|superblock| superblock.set_verifies_reads(is_so))?;
+            self.runtime().shares().set_verifies_reads(is_so);
             Ok(())
         })
     }

@@ -65,7 +65,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 41;
+const VERSION: u32 = 42;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the
 /// upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].

@@ -100,6 +100,8 @@ pub struct Shares {
     write_mostly: AtomicU32,
     /// The read policy ([`ReadPolicy::code`]).
     policy: AtomicU32,
+    /// 1: reads compare blocks with their sums.
+    verify: AtomicU32,
     /// By member, what latency makes of its turns: how many of [`WHOLE`] it gives away, in the
     /// lower half, and to whom.
     turns: [AtomicU32; MEMBER_COUNT_MAX],
@@ -188,6 +190,17 @@ impl Shares {
     /// The members that are written mostly.
     pub fn write_mostly(&self) -> MemberSet {
         MemberSet::from_bits(self.write_mostly.load(Relaxed))
+    }
+
+    /// Tells whether reads compare blocks with their sums.
+    #[inline(always)]
+    pub fn verifies_reads(&self) -> bool {
+        self.verify.load(Relaxed) == 1
+    }
+
+    /// Says whether reads compare blocks with their sums. Every process follows from its next read on.
+    pub fn set_verifies_reads(&self, is_so: bool) {
+        self.verify.store(is_so.into(), Relaxed);
     }
 
     /// The read policy.

@@ -1,6 +1,7 @@
 //! Answers about an array in use: what its members are and which of them are out. This module also
 //! keeps the rule that nothing is modified before a missing member is on record.
 
+use crate::checked::Rot;
 use crate::error::describe;
 use crate::member::{Member, Standing, has_failed, show};
 use crate::{Array, Config, Runtime, Tell, needed};
@@ -337,6 +338,26 @@ impl Array {
     #[cold]
     pub fn tell_short(&self, slot: Slot, host_path: &[u8]) {
         (self.tell.short)(&self.members[slot], host_path);
+    }
+
+    /// Tells that a read has met a block that does not fit its sum, in a member's backing file at a host
+    /// path.
+    #[cold]
+    pub fn tell_rot(&self, slot: Slot, host_path: &[u8], rot: &Rot) {
+        let (member, Some(block)) = (&self.members[slot], rot.block) else { return };
+        let path = host_path.strip_prefix(&*member.path).filter(|path| path.starts_with(b"/")).unwrap_or(host_path);
+        let uuid = alloc::format!("{}", self.uuid);
+        let array = if self.config.name.is_empty() { &uuid } else { &self.config.name };
+        let (shown, offset, place) = (show(path), block.offset, member.shown());
+        let text = match rot.is_lost {
+            false => alloc::format!(
+                "{shown}: array {array}: at offset {offset} {place} does not fit its checksum; the bytes were read from the other members; 'cxlraid scrub --repair' mends it"
+            ),
+            true => alloc::format!(
+                "{shown}: array {array}: the bytes at offset {offset} cannot be read (EIO): {place} does not fit its checksum, and the other members in use do not give what it was; bring back members that are out, or put the file back from a backup; 'cxlraid scrub' lists all that is wrong"
+            ),
+        };
+        (self.tell.rot)(member, path, rot, &text);
     }
 
     /// Asks whether to go on computing what members have lost of a file: `bytes` of the file come

@@ -50,8 +50,6 @@ pub fn can_have_sums(geometry: &Geometry) -> bool {
 const SUM_OF_ZEROS: u32 = 0x98f9_4189;
 /// What stands for a CRC of 0, which stands for no sum.
 const IN_PLACE_OF_NONE: u32 = u32::MAX;
-/// Bytes that are read at a time where there are no chunks.
-const STEP_BYTES: u64 = 64 << 10;
 /// Members of an array at most.
 const SLOTS_MAX: usize = units::MEMBER_COUNT_MAX;
 /// Sums of blocks that one operation remembers.
@@ -541,17 +539,6 @@ impl<M: Medium> Striper<'_, M> {
         Ok(said)
     }
 
-    /// Tells whether some block of a member that a range of its backing file touches does not fit its
-    /// sum.
-    fn is_rotten(&self, slot: Slot, start: u64, bytes: u64) -> Result<bool, IoFault> {
-        for block in start / SUM_BLOCK_BYTES..(start + bytes).div_ceil(SUM_BLOCK_BYTES) {
-            if matches!(self.look_at_sum(slot, block)?, Said::Differs(_)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Tells whether some block in the rows of a range, of the members in use but those in `lost`,
     /// does not fit its sum.
     pub(crate) fn has_rotten(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, IoFault> {
@@ -561,52 +548,6 @@ impl<M: Medium> Striper<'_, M> {
             }
         }
         Ok(false)
-    }
-
-    /// Reads a range as [`Striper::read`] does, and computes nothing from a block that does not fit
-    /// its sum. With `all` nothing is read from such a block either, as long as the others give what
-    /// it was.
-    ///
-    /// # Errors
-    /// [`IoFault::Os`] with `IO` if the bytes cannot be had without such a block.
-    ///
-    /// # Safety
-    /// As for [`Striper::read`].
-    pub unsafe fn read_checked(&self, offset: u64, dst: *mut u8, bytes: usize, all: bool) -> Result<(), IoFault> {
-        let geometry = self.geometry;
-        let unit = if geometry.level().has_chunks() { geometry.chunk().bytes() } else { STEP_BYTES };
-        let mut done = 0;
-        while done < bytes {
-            let at = offset + done as u64;
-            let step = (unit - at % unit).min((bytes - done) as u64) as usize;
-            let place = geometry.locate(at);
-            let (start, size) = (geometry.member_offset(place.stripe) + place.within, step as u64);
-            let mut out = self.out;
-            let copies = (0..geometry.copy_count()).map(|copy| geometry.data_slot(place.stripe, place.column, copy));
-            if all || geometry.copy_count() > 1 {
-                for slot in copies.clone().filter(|&slot| !self.out.contains(slot)) {
-                    if self.is_rotten(slot, start, size)? {
-                        out = out.with(slot);
-                    }
-                }
-            }
-            let is_there = copies.clone().any(|slot| !out.contains(slot));
-            if !is_there && geometry.level().parity_count() > 0 {
-                for slot in MemberSet::first(geometry.member_count()).minus(out).iter() {
-                    if self.is_rotten(slot, start, size)? {
-                        out = out.with(slot);
-                    }
-                }
-            }
-            if !is_there && !geometry.survives(out) && out != self.out {
-                return Err(IoFault::Os(sys::OsError::IO));
-            }
-            let striper = Striper { out, sums: Summing::Off, ..*self };
-            // SAFETY: the caller's promise, for a part of the range.
-            unsafe { striper.read(at, dst.wrapping_add(done), step) }?;
-            done += step;
-        }
-        Ok(())
     }
 
     /// Tells whether every block in the rows of a range has a sum that fits.

@@ -9,6 +9,7 @@ use crate::assemble::Array;
 use crate::regular::open_regular;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use format::{Access, Attribute, SUMS_DIRECTORY};
 use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use sys::{AsFd as _, OsError, OwnedFd, Result};
@@ -16,6 +17,13 @@ use units::Slot;
 
 fn name_of(file: Attribute) -> String {
     format!("{:x}-{:x}", file.inode, file.generation)
+}
+
+fn file_of(name: &[u8]) -> Option<Attribute> {
+    let (inode, generation) = core::str::from_utf8(name).ok()?.split_once('-')?;
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let file = Attribute { inode: number(inode)?, generation: number(generation)? };
+    (name_of(file).as_bytes() == name).then_some(file)
 }
 
 fn open_directory(meta: &OwnedFd) -> Result<OwnedFd> {
@@ -76,6 +84,23 @@ impl Array {
         }
     }
 
+    /// The files of which a member keeps sums.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn files_with_sums(&self, slot: Slot) -> Result<Vec<Attribute>> {
+        let meta = self.members.get(slot).and_then(|member| member.meta()).ok_or(OsError::NODEV)?;
+        let directory = match open_directory(meta) {
+            Err(OsError::NOENT) => return Ok(Vec::new()),
+            opened => opened?,
+        };
+        let mut files = Vec::new();
+        for entry in Dir::read_from(&directory)? {
+            files.extend(file_of(entry?.file_name().to_bytes()));
+        }
+        Ok(files)
+    }
+
     /// Removes what keeps the sums of a file that is gone. What stays costs its space, and nothing
     /// else.
     pub fn remove_sums(&self, file: Attribute) {
@@ -126,4 +151,18 @@ pub(crate) fn give_all(meta: &OwnedFd, whom: Access) -> Result<()> {
         }
     }
     access::give(&directory, whom, access::directory_mode(whom.mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let file = Attribute { inode: 0x1f, generation: 345 };
+        assert_eq!(file_of(name_of(file).as_bytes()), Some(file));
+        for other in [&b"1f"[..], b"1f-", b"01-2", b"+1-2", b"1F-2", b".", b"x-1"] {
+            assert_eq!(file_of(other), None);
+        }
+    }
 }

@@ -6,6 +6,7 @@
 
 use crate::stripes::{Blocks, Snapshot};
 use crate::{Inode, undo};
+use array::Rot;
 use sys::OsError;
 
 impl Inode {
@@ -29,9 +30,13 @@ impl Inode {
         if self.waits_for_undo(blocks) || snapshot.is_none() && !may_tear {
             return Ok(None);
         }
+        let mut rot = Rot::default();
         // SAFETY: the slice is valid for writes of its length, and borrowed for the whole call.
-        let result = unsafe { self.read_range(offset, buffer.as_mut_ptr(), count) };
+        let result = unsafe { self.read_range(offset, buffer.as_mut_ptr(), count, &mut rot) };
         let is_whole = snapshot.is_some_and(|snapshot| snapshot.is_current(shared)) && shared.size() >= offset + count as u64;
+        if result.is_ok() && is_whole {
+            self.tell_rot(&rot);
+        }
         match result {
             // A member that has gone out meanwhile may have been computed.
             Ok(()) if is_whole || may_tear && self.out().is_empty() => Ok(Some(count)),

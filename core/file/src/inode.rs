@@ -49,6 +49,8 @@ pub struct Inode {
     pub(crate) access_heard: AtomicU64,
     /// How many times this process has let a small file grow.
     pub(crate) growths: AtomicU32,
+    /// The rotten block that a read of this process met and told of last; 0: none.
+    pub(crate) rot_told: AtomicU64,
 }
 
 /// What tells one file from every other that ever had its number, in one word: also the key in the
@@ -168,6 +170,7 @@ impl Inode {
             settled_for_locks: AtomicU32::new(0),
             access_heard: AtomicU64::new(u64::MAX),
             growths: AtomicU32::new(0),
+            rot_told: AtomicU64::new(0),
         }
     }
 

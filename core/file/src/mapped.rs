@@ -23,9 +23,9 @@ use crate::files::{FileRef, Files};
 use crate::inode::Inode;
 use crate::stripes::Blocks;
 use alloc::vec::Vec;
-use array::IoFault;
 use array::mapped::MappedRecord;
 use array::runtime::{ANSWER_STEP, ANSWER_STEPS};
+use array::{IoFault, Rot};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering;
 use format::{LaneKind, Resync};
@@ -383,19 +383,13 @@ impl Inode {
     /// # Safety
     /// As [`array::Striper::read`].
     #[cold]
-    pub(crate) unsafe fn read_mapped(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+    pub(crate) unsafe fn read_mapped(&self, offset: u64, dst: *mut u8, bytes: usize, rot: &mut Rot) -> Result<(), IoFault> {
         if let Some(copy) = self.copy().map_err(IoFault::Os)? {
             // SAFETY: as the caller promises.
             return unsafe { self.read_copy(&copy, offset, dst, bytes) };
         }
-        let striper = self.striper(self.out_for_stores());
         // SAFETY: as above.
-        unsafe {
-            if self.has_sums && !self.out().is_empty() {
-                return self.read_computed(&striper, offset, dst, bytes);
-            }
-            striper.read(offset, dst, bytes)
-        }
+        unsafe { self.read_members(&self.striper(self.out_for_stores()), offset, dst, bytes, rot) }
     }
 
     /// The members that are out, and on levels with copies those on which stores through mappings

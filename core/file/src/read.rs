@@ -3,7 +3,7 @@
 use crate::Inode;
 use crate::stripes::{Blocks, Snapshot, StripesHeld};
 use crate::undo;
-use array::{IoFault, Reading, Striper};
+use array::{IoFault, Reading, Rot, Striper};
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering;
 use dax::Backing;
@@ -42,9 +42,10 @@ impl Inode {
             && shared.size() >= offset + count as u64
             && !self.waits_for_undo(blocks)
         {
+            let mut rot = Rot::default();
             // SAFETY: as the caller promises.
-            let result = unsafe { self.read_range(offset, dst, count) };
-            if result.is_ok() && snapshot.is_current(shared) {
+            let result = unsafe { self.read_range(offset, dst, count, &mut rot) };
+            if result.is_ok() && rot.block.is_none() && snapshot.is_current(shared) {
                 return Ok(count);
             }
         }
@@ -66,19 +67,16 @@ impl Inode {
             && self.shared().stripes_unfinished.load(Ordering::Acquire) & blocks.mask() != 0
     }
 
-    /// Reads from the members, or from where stores of mappings land.
+    /// Reads from the members, or from where stores of mappings land. `rot` notes blocks that do not
+    /// fit their sums.
     #[inline(always)]
-    pub(crate) unsafe fn read_range(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+    pub(crate) unsafe fn read_range(&self, offset: u64, dst: *mut u8, bytes: usize, rot: &mut Rot) -> Result<(), IoFault> {
         if !self.shared().is_mapped() {
-            if self.has_sums && !self.out().is_empty() {
-                // SAFETY: as the caller promises.
-                return unsafe { self.read_computed(&self.reader(), offset, dst, bytes) };
-            }
             // SAFETY: as the caller promises.
-            return unsafe { self.reader().read(offset, dst, bytes) };
+            return unsafe { self.read_members(&self.reader(), offset, dst, bytes, rot) };
         }
         // SAFETY: as above.
-        unsafe { self.read_mapped(offset, dst, bytes) }
+        unsafe { self.read_mapped(offset, dst, bytes, rot) }
     }
 
     /// The striper for reads. Where copies may differ, since a writer died or the machine crashed
@@ -94,9 +92,9 @@ impl Inode {
 
     /// Reads again after a fault: a member that is merely full can still be read.
     #[cold]
-    unsafe fn read_range_again(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+    unsafe fn read_range_again(&self, offset: u64, dst: *mut u8, bytes: usize, rot: &mut Rot) -> Result<(), IoFault> {
         // SAFETY: as the caller promises.
-        match unsafe { self.read_range(offset, dst, bytes) } {
+        match unsafe { self.read_range(offset, dst, bytes, rot) } {
             Err(IoFault::Member(slot)) if self.is_full(slot) && !self.shared().is_mapped() => {
                 // SAFETY: as above.
                 unsafe { self.read_by_calls(offset, dst, bytes) }
@@ -118,6 +116,7 @@ impl Inode {
             let count = (bytes as u64).min(size - offset) as usize;
             let blocks = Blocks::of(&self.geometry, offset, count as u64);
             tries += 1;
+            let mut rot = Rot::default();
             let (result, current) = if tries <= TRY_COUNT {
                 for _ in 0..100 {
                     spin_loop();
@@ -129,7 +128,7 @@ impl Inode {
                 }
                 let reaches = shared.size() >= offset + count as u64;
                 // SAFETY: as the caller promises.
-                let result = unsafe { self.read_range_again(offset, dst, count) };
+                let result = unsafe { self.read_range_again(offset, dst, count, &mut rot) };
                 (result, reaches && snapshot.is_current(shared))
             } else {
                 let held = self.lock_stripes(blocks)?;
@@ -140,12 +139,13 @@ impl Inode {
                 }
                 let current = shared.size() >= offset + count as u64;
                 // SAFETY: as the caller promises.
-                let result = unsafe { self.read_range_again(offset, dst, count) };
+                let result = unsafe { self.read_range_again(offset, dst, count, &mut rot) };
                 drop(held);
                 (result, current)
             };
             // What a writer did meanwhile may be why it failed: only a current result counts.
             if current {
+                self.tell_rot(&rot);
                 match result {
                     Ok(()) => return Ok(count),
                     Err(fault) => self.after_fault(fault)?,

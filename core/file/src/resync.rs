@@ -30,7 +30,7 @@ use crate::undo;
 use alloc::vec::Vec;
 use array::runtime::is_filtered;
 use array::sums::Summing;
-use array::{Array, IoFault, Reading, Striper};
+use array::{Array, IoFault, Reading, Rot, Striper};
 use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
@@ -636,7 +636,7 @@ impl Inode {
             match without.sums {
                 Summing::Off => without.read(offset, data.as_mut_ptr(), bytes)?,
                 // Nothing is made anew from what has rotted.
-                _ => without.read_checked(offset, data.as_mut_ptr(), bytes, true)?,
+                _ => without.read_checked(offset, data.as_mut_ptr(), bytes, true, &mut Rot::default())?,
             }
             self.striper(self.out()).write(offset, data.as_ptr(), data.len())
         }

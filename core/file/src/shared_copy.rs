@@ -26,7 +26,7 @@ use crate::copy_view::CopyInUse;
 use crate::files::Files;
 use crate::inode::{Inode, key};
 use crate::nameless::Name;
-use array::{IoFault, SharedFile};
+use array::{IoFault, Rot, SharedFile};
 use core::sync::atomic::Ordering;
 use dax::{Access, Backing, PersistenceDomain};
 use format::Attribute;
@@ -116,8 +116,13 @@ impl Inode {
             }
             let bytes = (size - at).min(FILL_BYTES as u64) as usize;
             // What a process stored through a mapping of members may not have been followed when it
-            // left them. SAFETY: the buffer is that long.
-            match unsafe { self.striper(self.out_for_stores()).read(at, buffer.as_mut_ptr(), bytes) } {
+            // left them.
+            let striper = self.striper(self.out_for_stores());
+            let mut rot = Rot::default();
+            // SAFETY: the buffer is that long.
+            let result = unsafe { self.read_members(&striper, at, buffer.as_mut_ptr(), bytes, &mut rot) };
+            self.tell_rot(&rot);
+            match result {
                 Ok(()) => {}
                 Err(fault) => {
                     self.after_fault(fault)?;

@@ -16,6 +16,7 @@ use crate::rebuild::NO_BYTES;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use dax::Backing;
 use format::Resync;
 use sys::rustix::fs::{fstat, readlink};
 use sys::{AsRawFd as _, OsError};
@@ -244,10 +245,14 @@ impl Inode {
     #[cold]
     pub(crate) fn tell_short(&self, short: MemberSet) {
         for (slot, backing) in self.in_use().filter(|(slot, _)| short.contains(*slot)) {
-            let path = backing.fd().and_then(|fd| readlink(alloc::format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()));
-            let path = path.map(CString::into_bytes);
-            self.files.array().tell_short(slot, &path.unwrap_or_default());
+            self.files.array().tell_short(slot, &Self::host_path(backing));
         }
+    }
+
+    /// Where a backing file lies; empty if the kernel does not say.
+    pub(crate) fn host_path(backing: &Backing) -> Vec<u8> {
+        let path = backing.fd().and_then(|fd| readlink(alloc::format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()));
+        path.map(CString::into_bytes).unwrap_or_default()
     }
 
     /// Takes members out for this file that a process was making anew when it died. The caller

@@ -17,16 +17,20 @@
 use crate::files::{Files, may_park};
 use crate::inode::Inode;
 use crate::stripes::Blocks;
+use array::sums::SUM_BLOCK_BYTES;
 use array::sums::Summing;
-use array::{IoFault, Striper};
+use array::{IoFault, Rot, Striper};
 use core::ops::Range;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use dax::Backing;
 use format::{Attribute, Resync};
 use layout::Geometry;
 use medium::Medium;
 use sys::OsError;
 use units::{MemberSet, Slot};
+
+/// So many reads of a process that met rotten blocks are told of.
+const TOLD_MAX: u32 = 100;
 
 impl Files {
     /// Tells whether files of this shape have sums.
@@ -37,6 +41,29 @@ impl Files {
     /// Removes the sums of a file that is gone.
     pub(crate) fn remove_sums(&self, file: Attribute) {
         self.array().remove_sums(file);
+    }
+
+    /// Removes the sums of files that are gone, which deaths and crashes have left behind, and whoever
+    /// removed a file while a member was away. What cannot be removed now is the next one's affair: it
+    /// costs its space, and nothing else.
+    pub fn clear_sums(&self) {
+        let array = self.array();
+        if !array.has_sums() {
+            return;
+        }
+        for slot in array.in_use().iter() {
+            for file in array.files_with_sums(slot).unwrap_or_default() {
+                let is_gone = || self.is_free(file) == Ok(true);
+                // Most are there, and nobody need wait for that.
+                if is_gone() {
+                    array.runtime().with_open_files(|_| {
+                        if is_gone() && !self.is_open(file) {
+                            array.remove_sums(file);
+                        }
+                    });
+                }
+            }
+        }
     }
 }
 
@@ -137,28 +164,90 @@ impl Inode {
         self.has_sums && self.shared().resync_waits.load(Ordering::Acquire) == 0
     }
 
-    /// Reads with members out: what they hold is not computed from blocks that do not fit their sums.
+    /// Reads from members: where bytes have to be computed, or the array's reads verify what they
+    /// return, nothing is believed that does not fit its sum. `rot` notes what was found; it counts if
+    /// no writer was there.
     ///
     /// # Errors
     /// [`IoFault::Os`] with `IO` for bytes that nothing else gives.
     ///
     /// # Safety
     /// The caller promises what [`Striper::read`] asks for.
-    #[cold]
-    pub(crate) unsafe fn read_computed(
+    #[inline(always)]
+    pub(crate) unsafe fn read_members(
         &self,
         striper: &Striper<'_, Backing>,
         offset: u64,
         dst: *mut u8,
         bytes: usize,
+        rot: &mut Rot,
+    ) -> Result<(), IoFault> {
+        if self.has_sums && (self.files.array().verifies_reads() || !self.out().is_empty()) {
+            // SAFETY: as the caller promises.
+            return unsafe { self.read_checked(striper, offset, dst, bytes, rot) };
+        }
+        // SAFETY: as above.
+        unsafe { striper.read(offset, dst, bytes) }
+    }
+
+    #[inline(never)]
+    unsafe fn read_checked(
+        &self,
+        striper: &Striper<'_, Backing>,
+        offset: u64,
+        dst: *mut u8,
+        bytes: usize,
+        rot: &mut Rot,
     ) -> Result<(), IoFault> {
         if !self.believes_sums() {
             // SAFETY: as the caller promises.
             return unsafe { striper.read(offset, dst, bytes) };
         }
         self.ready_sums().map_err(IoFault::Os)?;
+        let all = self.files.array().verifies_reads();
         // SAFETY: as the caller promises.
-        unsafe { striper.read_checked(offset, dst, bytes, false) }
+        let done = unsafe { striper.read_checked(offset, dst, bytes, all, rot) };
+        let others = striper.out.minus(self.out());
+        if !rot.is_lost || others.is_empty() {
+            return done;
+        }
+        // Stores through mappings do not land on these copies. But blocks with sums have none.
+        let mut read = 0;
+        while read < bytes {
+            let at = offset + read as u64;
+            let step = (SUM_BLOCK_BYTES - at % SUM_BLOCK_BYTES).min((bytes - read) as u64) as usize;
+            let mut own = Rot::default();
+            // SAFETY: as the caller promises, for a part of the range.
+            let mut done = unsafe { striper.read_checked(at, dst.wrapping_add(read), step, all, &mut own) };
+            if own.is_lost {
+                let met = own.block;
+                let striper = self.striper(self.out());
+                // SAFETY: as above.
+                done = unsafe { striper.read_checked(at, dst.wrapping_add(read), step, all, &mut own) };
+                own = Rot { block: own.block.or(met), is_lost: done.is_err() };
+            }
+            if own.block.is_some() && (own.is_lost || rot.block.is_none() || rot.is_lost) {
+                *rot = own;
+            }
+            done?;
+            read += step;
+        }
+        Ok(())
+    }
+
+    /// Tells that a read has met a block that does not fit its sum: once for reads of the same block
+    /// that follow each other, and for so many reads of a process. A scrub finds all.
+    #[cold]
+    pub(crate) fn tell_rot(&self, rot: &Rot) {
+        static TOLD: AtomicU32 = AtomicU32::new(0);
+        let Some(block) = rot.block else { return };
+        let which = (block.offset / SUM_BLOCK_BYTES + 1) << 1 | u64::from(rot.is_lost);
+        if self.rot_told.swap(which, Ordering::Relaxed) == which || TOLD.load(Ordering::Relaxed) >= TOLD_MAX {
+            return;
+        }
+        TOLD.fetch_add(1, Ordering::Relaxed);
+        let path = self.backing.get(block.slot).and_then(Option::as_ref).map(Self::host_path).unwrap_or_default();
+        self.files.array().tell_rot(block.slot, &path, rot);
     }
 
     /// Tells whether blocks without sums may get some that fit, where redundancy fits.

@@ -247,6 +247,126 @@ fn no_wrong_byte_is_computed_from_a_rotten_one() {
     }
 }
 
+/// With reads that verify, every read gives the right bytes as long as something fits, and EIO
+/// otherwise: also where each of two members has a rotten block of its own in the same 64 KiB.
+#[test]
+fn reads_that_verify_give_right_bytes_or_none() {
+    for ((level, members), chunk) in SHAPES.into_iter().flat_map(|shape| [(shape, 4096), (shape, 65536)]) {
+        let mut random = Random(23 + chunk);
+        let array = TestArray::summed(level, members, chunk);
+        let file = array.open("file", array.create("file"));
+        let content = random.bytes(900_001);
+        write(&file, 0, &content);
+        let geometry = file.geometry();
+        let bears = level.failures_max(members);
+        let what = format!("{level:?} {members} chunk {chunk}");
+        // A rotten byte in each of as many members as the level bears, at blocks of their own.
+        for slot in 0..members {
+            flip(&array, slot, 4096 * (slot as u64 + 1) + 77);
+        }
+        let held = array.files.array();
+        let differs = |seen: &[u8]| seen != &content[..];
+        assert!(differs(&read(&file, 0, content.len())), "{what}: nothing is verified unless asked for");
+        held.set_verifies_reads(true).unwrap();
+        assert!(!differs(&read(&file, 0, content.len())), "{what}");
+        for _ in 0..300 {
+            let offset = random.below(900_000);
+            let bytes = [1, 100, 4096, 70_000][random.below(4) as usize].min(900_001 - offset as usize);
+            assert!(read(&file, offset, bytes)[..] == content[offset as usize..][..bytes], "{what} {bytes} at {offset}");
+        }
+        // Through other processes' eyes, and after the array was left.
+        let others = array.again();
+        assert!(others.array().verifies_reads());
+        // More rot in one row than the level bears.
+        for slot in 0..members {
+            flip(&array, slot, 3 * chunk + 4096 * u64::from(chunk > 4096) + 5);
+        }
+        let (mut refused, mut given) = (0, 0);
+        for block in 0..900_001u64.div_ceil(4096) {
+            let bytes = 4096.min(900_001 - block as usize * 4096);
+            let mut seen = vec![0; bytes];
+            let place = geometry.locate(block * 4096);
+            let at = if level.has_chunks() { geometry.member_offset(place.stripe) + place.within } else { block * 4096 };
+            match file.read_slice(block * 4096, &mut seen) {
+                Ok(_) => {
+                    assert!(seen[..] == content[block as usize * 4096..][..bytes], "{what} block {block}");
+                    given += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error, sys::OsError::IO, "{what}");
+                    assert_eq!(at, 3 * chunk + 4096 * u64::from(chunk > 4096), "{what} block {block}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 0 && given > 100 && bears > 0, "{what}: {refused} {given}");
+        held.set_verifies_reads(false).unwrap();
+        assert!(differs(&read(&file, 0, content.len())), "{what}");
+    }
+}
+
+/// Reads of a file that a program has mapped to store to verify as well: what was stored through the
+/// mapping is no rot, and what has rotted elsewhere is read from the other copies.
+#[test]
+fn reads_of_mapped_files_verify() {
+    for (level, members) in SHAPES {
+        let mut random = Random(29);
+        let array = TestArray::summed(level, members, CHUNK);
+        array.files.array().set_verifies_reads(true).unwrap();
+        let file = array.open("file", array.create("file"));
+        let mut content = random.bytes(600_000);
+        write(&file, 0, &content);
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.store_directly().unwrap();
+        mapped.cover(0, 65536).unwrap();
+        // As a program's store, on the copy that mappings show.
+        let place = file.geometry().locate(4096 * 2 + 7);
+        let slot = file.geometry().data_slot(place.stripe, place.column, 0);
+        flip(&array, slot, file.geometry().member_offset(place.stripe) + place.within);
+        content[4096 * 2 + 7] = read(&file, 4096 * 2 + 7, 1)[0];
+        for slot in 0..members {
+            flip(&array, slot, file.geometry().member_bytes(400_000) / 4096 * 4096 + 4096 * slot as u64 + 9);
+        }
+        for offset in (0..600_000).step_by(4096) {
+            let bytes = 4096.min(600_000 - offset);
+            let mut seen = vec![0; bytes];
+            assert_eq!(file.read_slice(offset as u64, &mut seen), Ok(bytes), "{level:?} {members} at {offset}");
+            assert!(seen[..] == content[offset..][..bytes], "{level:?} {members} at {offset}");
+        }
+        mapped.follow([(0, 65536)]).unwrap();
+    }
+}
+
+/// What keeps the sums of files that are gone goes, and no other.
+#[test]
+fn sums_of_files_that_are_gone_are_cleared() {
+    let array = TestArray::summed(Level::Raid5, 3, CHUNK);
+    let (kept, gone, open) = (array.create("kept"), array.create("gone"), array.create("open"));
+    let files = [kept, gone, open].map(|file| (file, ["kept", "gone", "open"]));
+    let mut opened = Vec::new();
+    for (index, (file, names)) in files.into_iter().enumerate() {
+        let file = array.open(names[index], file);
+        write(&file, 0, &[7; 30_000]);
+        opened.push(file);
+    }
+    // As a process that died after it had freed the record, and as one that still uses the file.
+    let lost = |attribute| (0..3).map(|slot| std::fs::read(sums_path(&array, slot, attribute)).unwrap()).collect::<Vec<_>>();
+    let sums = lost(gone);
+    opened.remove(1);
+    array.files.discard_inode(gone);
+    assert!(!sums_path(&array, 0, gone).exists());
+    (0..3).for_each(|slot| std::fs::write(sums_path(&array, slot, gone), &sums[slot]).unwrap());
+    let other = array.member_path(1).join(".cxlraid/sums/notes");
+    std::fs::write(&other, "somebody's").unwrap();
+    array.files.clear_sums();
+    for slot in 0..3 {
+        assert!(!sums_path(&array, slot, gone).exists(), "{slot}");
+        assert!(sums_path(&array, slot, kept).exists() && sums_path(&array, slot, open).exists(), "{slot}");
+    }
+    assert!(other.exists());
+    opened.iter().for_each(|file| assert_eq!(scrub(file, ScrubMode::Check), []));
+}
+
 /// One random operation on a file.
 fn operate(random: &mut Random, file: &FileRef) {
     let (offset, most) = (random.below(400_000), [100, 5000, 150_000][random.below(3) as usize]);

@@ -48,6 +48,9 @@ const INCOMPATIBLE_SUMS: u64 = 4;
 /// Files may have another level or chunk than the array, by rules: a program that does not know it
 /// would not tell which files a member's loss takes along.
 pub const INCOMPATIBLE_SHAPES: u64 = 8;
+/// Reads compare blocks with their sums: a program that does not know it reads the same bytes, and
+/// does not notice what has rotted.
+const COMPATIBLE_VERIFY_READS: u64 = 1;
 /// The bits that follow from other fields, and are not among [`Superblock::features`].
 const INCOMPATIBLE_DERIVED: u64 = INCOMPATIBLE_JOURNAL | INCOMPATIBLE_REBUILDING;
 const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_DERIVED | INCOMPATIBLE_SUMS | INCOMPATIBLE_SHAPES;
@@ -584,6 +587,18 @@ impl Superblock {
     pub const fn with_sums(mut self) -> Self {
         self.features.incompatible |= INCOMPATIBLE_SUMS;
         self
+    }
+
+    /// Tells whether every read compares the blocks that it returns with their sums.
+    #[must_use]
+    pub const fn verifies_reads(&self) -> bool {
+        self.has_sums() && self.features.compatible & COMPATIBLE_VERIFY_READS != 0
+    }
+
+    /// Says whether every read compares the blocks that it returns with their sums.
+    pub const fn set_verifies_reads(&mut self, is_so: bool) {
+        let others = self.features.compatible & !COMPATIBLE_VERIFY_READS;
+        self.features.compatible = if is_so { others | COMPATIBLE_VERIFY_READS } else { others };
     }
 
     /// Feature bits that forbid this program to write to the array. It may read.

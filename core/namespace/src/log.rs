@@ -200,7 +200,9 @@ impl Namespace {
                 Err(error) => Err(error),
                 Ok(()) => {
                     runtime.names_are_whole();
-                    self.without_failing(|| self.files().free_orphans())
+                    self.without_failing(|| self.files().free_orphans())?;
+                    self.files().clear_sums();
+                    Ok(())
                 }
             })
         })

@@ -216,6 +216,18 @@ fn tell_short(_: &Member, host_path: &[u8]) {
     );
 }
 
+/// Tells that a read has met a block that does not fit its checksum: the log of events, and, if the
+/// program gets EIO, people. The caller holds no lock of the file.
+fn tell_rot(member: &Member, path: &[u8], rot: &::array::Rot, text: &str) {
+    let kind = if rot.is_lost { EventKind::Unreadable } else { EventKind::Rotten };
+    LOG.tell_of_file(kind, Some(&member.path), (path, rot.block.map_or(0, |block| block.offset)), text);
+    if rot.is_lost {
+        report::to_all(format_args!("{text}"));
+    } else {
+        report::log(format_args!("{text}"));
+    }
+}
+
 /// Tells once that a call is refused since it leads across a mount that somebody outside made in a
 /// member's tree.
 #[cold]
@@ -402,6 +414,7 @@ fn attach_quietly(config: &Config, notices: &mut Notices) -> Result<Namespace, O
             difference: tell_difference,
             mend: tell_mend,
             short: tell_short,
+            rot: tell_rot,
             ..::array::Tell::NOTHING
         });
     if let Some(path) = &config.events {

@@ -379,13 +379,17 @@ Examples:
   cxlraid policy db set rules.toml
   cxlraid policy db explain /data/a.avi
   cxlraid policy db lost --without /mnt/b  (which files its loss would take along)
-  cxlraid policy db --read latency")]
+  cxlraid policy db --read latency
+  cxlraid policy db --verify read")]
 pub(crate) struct Policy {
     /// Name of the array
     pub(crate) array: ArrayName,
     /// Which copies are read from now on
     #[arg(long, value_name = "POLICY")]
     pub(crate) read: Option<ReadPolicyName>,
+    /// Whether reads compare what they return with its checksums from now on
+    #[arg(long, value_name = "read|none")]
+    pub(crate) verify: Option<super::VerifyName>,
     /// What to do with the rules
     #[command(subcommand)]
     pub(crate) rules: Option<RulesCommand>,

@@ -91,6 +91,7 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     let is_whole = paths.is_empty();
     if is_whole {
         events::tell(EventKind::ScrubStarted, None, None, mode);
+        core.clear_sums();
     }
     let roots = if paths.is_empty() { files.prefixes() } else { paths.clone() };
     let (count, bytes) =

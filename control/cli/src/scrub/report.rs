@@ -42,6 +42,10 @@ pub(crate) struct Report {
     pub(crate) unsettled_bytes: u64,
 }
 
+/// What the log of events is told: the wrong member, if one is known, what is wrong, and, if it is
+/// bytes of a file, which.
+type MismatchEvent<'r> = (Option<Slot>, String, Option<&'r DataView>);
+
 /// A range of a file whose redundancy does not fit.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct DataView {
@@ -329,13 +333,15 @@ impl Report {
     /// What the log of events is told of things that do not fit: the wrong member, if one is known,
     /// and what is wrong. A file's bytes, each kind of difference in its names, and a table are
     /// told once for the same wrong members.
-    fn mismatch_events(&self) -> Vec<(Option<Slot>, String)> {
+    fn mismatch_events<'r>(&'r self) -> Vec<MismatchEvent<'r>> {
         let (mut told, mut events) = (BTreeSet::new(), Vec::new());
-        let mut tell = |kind: &str, path: &str, slots: &[Slot], what: &str| {
+        let mut tell_at = |kind: &str, path: &str, slots: &[Slot], what: &str, at: Option<&'r DataView>| {
             if told.insert((kind.to_owned(), path.to_owned(), slots.to_vec())) {
-                events.push((slots.first().copied().filter(|_| slots.len() == 1), format!("{path}: {what}")));
+                let slot = slots.first().copied().filter(|_| slots.len() == 1);
+                events.push((slot, format!("{path}: {what}"), at));
             }
         };
+        let mut tell = |kind: &str, path: &str, slots: &[Slot], what: &str| tell_at(kind, path, slots, what, None);
         self.tables.iter().for_each(|table| tell("table", &table.file, table.slot.as_slice(), &table.what));
         for name in &self.names {
             tell(
@@ -347,7 +353,7 @@ impl Report {
         }
         let done = |data: &DataView| if data.mended == "no" { String::new() } else { format!("; {}", data.mended) };
         for data in &self.mismatches {
-            tell("data", &data.path, &data.wrong, &format!("redundancy does not fit{}", done(data)));
+            tell_at("data", &data.path, &data.wrong, &format!("redundancy does not fit{}", done(data)), Some(data));
         }
         events
     }
@@ -355,9 +361,12 @@ impl Report {
     /// Writes into the log of events what does not fit. If `is_whole`, also how the scrub of the
     /// whole array ended.
     pub(crate) fn tell(&self, is_whole: bool, members: &[String]) {
-        for (slot, what) in self.mismatch_events() {
-            let member = slot.and_then(|slot| members.get(slot));
-            events::tell(EventKind::Mismatch, member.map(String::as_bytes), None, &what);
+        for (slot, what, data) in self.mismatch_events() {
+            let member = slot.and_then(|slot| members.get(slot)).map(String::as_bytes);
+            match data {
+                Some(data) => events::tell_of_file(EventKind::Mismatch, member, (data.path.as_bytes(), data.offset), &what),
+                None => events::tell(EventKind::Mismatch, member, None, &what),
+            }
         }
         if is_whole {
             let end = match (self.interrupted, self.is_fine(), self.wrong()) {
@@ -431,7 +440,8 @@ mod tests {
             report.mismatches.push(DataView::new(b"/data/f", &mismatch(offset, located), Mended::No, ScrubMode::Check));
         }
         let told = ["members differ: modified", "members differ: mode", "redundancy does not fit"];
-        assert_eq!(report.mismatch_events(), told.map(|what| (Some(1), format!("/data/f: {what}"))));
+        let events = report.mismatch_events().into_iter().map(|(slot, what, _)| (slot, what));
+        assert_eq!(events.collect::<Vec<_>>(), told.map(|what| (Some(1), format!("/data/f: {what}"))));
     }
 
     #[test]
