@@ -22,13 +22,15 @@ pub(crate) enum Journal {
     Elsewhere,
 }
 
-/// Level, members, chunk and journal.
+/// Level, members, chunk and journal, and whether blocks have sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) level: Level,
     pub(crate) member_count: usize,
     pub(crate) chunk_bytes: u64,
     pub(crate) journal: Journal,
+    /// Tells whether blocks have sums.
+    pub(crate) sums: bool,
 }
 
 /// A level as users write it, and the members arrays of it have here.
@@ -78,6 +80,11 @@ impl Shape {
         !matches!(self.level, Level::Raid0)
     }
 
+    /// Whether arrays of this shape can have sums.
+    pub(crate) const fn can_have_sums(&self) -> bool {
+        self.is_redundant() && self.chunk_bytes >= array::sums::SUM_BLOCK_BYTES
+    }
+
     /// Whether each byte is on some of the members only, without parity.
     pub(crate) const fn has_pairs(&self) -> bool {
         matches!(self.level, Level::Raid01 | Level::Raid10)
@@ -96,6 +103,7 @@ impl Shape {
         let chunk = ChunkBytes::new(self.chunk_bytes).ok_or("no such chunk")?;
         let config = Config::new(self.level, Some(chunk), &mounts, &[PREFIX.as_bytes().to_vec()], "crash".into())
             .map_err(|error| error.to_string())?;
+        let config = Config { sums: self.sums, ..config };
         let place = match self.journal {
             Journal::None => return Ok(config),
             Journal::Members => JournalPlace::Members,
@@ -126,14 +134,15 @@ impl std::fmt::Display for Case {
         let platform = PLATFORMS.iter().find(|(_, platform)| *platform == self.platform).map_or("?", |(name, _)| name);
         let (chunk, seed) = (self.shape.chunk_bytes, self.seed);
         let again = if self.again { " --again" } else { "" };
+        let sums = if self.shape.sums { " --sums" } else { "" };
         let journal = match self.shape.journal {
-            Journal::None => "",
+            Journal::None => " --no-journal",
             Journal::Members => " --journal",
             Journal::Elsewhere => " --journal-elsewhere",
         };
         write!(
             f,
-            "--level {level} --chunk {chunk} --platform {platform} --workload {}{again}{journal} --seed {seed}",
+            "--level {level} --chunk {chunk} --platform {platform} --workload {}{again}{journal}{sums} --seed {seed}",
             self.workload
         )
     }

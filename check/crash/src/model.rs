@@ -577,7 +577,7 @@ mod tests {
     use crate::case::Journal;
     use layout::Level;
 
-    const SHAPE: Shape = Shape { level: Level::Raid5, member_count: 3, chunk_bytes: 64, journal: Journal::None };
+    const SHAPE: Shape = Shape { level: Level::Raid5, member_count: 3, chunk_bytes: 64, journal: Journal::None, sums: false };
 
     fn workload(threads: Vec<Vec<Operation>>) -> Workload {
         let before = vec![Operation::Create("a"), Operation::Write { name: "a", at: 0, bytes: 64, seed: 1 }];

@@ -26,6 +26,8 @@ comes back with a model. A failure prints what repeats it.
   --journal-elsewhere
                     the same with a journal on a device of its own
   --no-journal      arrays without one
+  --sums            arrays whose blocks have checksums: redundant levels, chunks of 4096 (and 65536 if named)
+  --no-sums         arrays without
   --again           only recoveries: each is recorded in its turn, crashes in it are recovered from
   --jobs N          cases at the same time (number of processors)
   --list            names the workloads
@@ -47,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) again: bool,
     pub(crate) recoveries: u64,
     pub(crate) journals: Vec<Journal>,
+    /// With sums, without, or both.
+    pub(crate) sums: Vec<bool>,
     pub(crate) states_max: usize,
     pub(crate) seed: u64,
     pub(crate) jobs: usize,
@@ -70,6 +74,7 @@ impl Options {
             again: false,
             recoveries: 2,
             journals: Vec::new(),
+            sums: Vec::new(),
             states_max: 2000,
             seed: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64 >> 10),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
@@ -89,6 +94,8 @@ impl Options {
                     | "--journal"
                     | "--journal-elsewhere"
                     | "--no-journal"
+                    | "--sums"
+                    | "--no-sums"
                     | "--again"
                     | "--states"
             );
@@ -97,6 +104,8 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--mutations" => options.mutations = true,
                 "--show" => options.show = true,
+                "--sums" => options.sums.push(true),
+                "--no-sums" => options.sums.push(false),
                 "--again" => options.again = true,
                 "--journal" => options.journals.push(Journal::Members),
                 "--journal-elsewhere" => options.journals.push(Journal::Elsewhere),
@@ -140,6 +149,12 @@ impl Options {
                 (0..LEVELS.len()).collect()
             };
         }
+        if self.sums.is_empty() {
+            self.sums = if self.mutations { vec![false] } else { vec![false, true] };
+        }
+        if self.chunks.is_empty() && self.sums == [true] {
+            self.chunks = vec![array::sums::SUM_BLOCK_BYTES];
+        }
         if self.chunks.is_empty() {
             self.chunks = if self.mutations { CHUNKS[..2].to_vec() } else { CHUNKS.to_vec() };
         }
@@ -153,15 +168,21 @@ impl Options {
 
     /// Every shape asked for. RAID 1 has no chunks.
     pub(crate) fn shapes(&self) -> Vec<Shape> {
-        let shape = |journal, level: usize, chunk_bytes| {
+        let shape = |journal, level: usize, chunk_bytes, sums| {
             let (_, level, member_count) = LEVELS[level];
-            Shape { level, member_count, chunk_bytes, journal }
+            Shape { level, member_count, chunk_bytes, journal, sums }
         };
-        let all = self.journals.iter().flat_map(|&journal| {
-            self.levels.iter().flat_map(move |&level| self.chunks.iter().map(move |&chunk| shape(journal, level, chunk)))
-        });
-        let first = self.chunks.first().copied();
-        all.filter(|shape| shape.level.has_chunks() || Some(shape.chunk_bytes) == first).collect()
+        let of = |sums: bool| {
+            let all = self.journals.iter().flat_map(move |&journal| {
+                self.levels
+                    .iter()
+                    .flat_map(move |&level| self.chunks.iter().map(move |&chunk| shape(journal, level, chunk, sums)))
+            });
+            let all = all.filter(|shape| !sums || shape.can_have_sums()).collect::<Vec<_>>();
+            let first = all.first().map(|shape| shape.chunk_bytes);
+            all.into_iter().filter(move |shape| shape.level.has_chunks() || Some(shape.chunk_bytes) == first)
+        };
+        self.sums.iter().flat_map(|&sums| of(sums)).collect()
     }
 }
 

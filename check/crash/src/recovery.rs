@@ -5,7 +5,7 @@ use crate::case::{PREFIX, Shape};
 use crate::image::{Kind, Tree, attributes, member_directory};
 use crate::model::{Attributes, Entry, File, World};
 use crate::perform::{attach, inside, path};
-use file::FileRef;
+use file::{FileRef, ScrubMode, Watch};
 use namespace::{Namespace, Node, OFlags, Opened};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -140,7 +140,7 @@ fn look(shape: &Shape, home: &Path, how: Return, namespace: Namespace) -> Result
         sizes.iter().try_for_each(|(name, _)| open(&namespace, name).map(drop))?;
     }
     lengths(&members, home, &sizes, is_left_alone())?;
-    tables(&members, home, &world, is_left_alone())?;
+    tables(&members, shape.member_count, home, &world, is_left_alone())?;
     Ok(Found { world, out })
 }
 
@@ -250,7 +250,22 @@ fn read_file(namespace: &Namespace, name: &str) -> Result<(Vec<u8>, u64), String
     if wrong != 0 {
         return Err(format!("{wrong} bytes of redundancy do not fit"));
     }
+    // No right block is told to be wrong: not before others get sums, and not after that.
+    for _ in 0..if namespace.files().array().has_sums() { 2 } else { 0 } {
+        scrub(&file)?;
+    }
     Ok((bytes, file.geometry().member_bytes(file.size())))
+}
+
+/// Compares a file with its sums, and gives sums to blocks that have none.
+fn scrub(file: &FileRef) -> Result<(), String> {
+    let mut wrong = None;
+    let mut found = |mismatch: &array::Mismatch, _| {
+        wrong.get_or_insert_with(|| format!("a scrub finds {mismatch:?}"));
+    };
+    let mut watch = Watch { found: &mut found, goes_on: &mut |_, _| true };
+    file.scrub(ScrubMode::Check, &mut watch).map_err(|error| format!("scrub: {error}"))?;
+    wrong.map_or(Ok(()), Err)
 }
 
 /// Behind the end of a file there are zeros, and parity counts them so.
@@ -289,7 +304,7 @@ fn lengths(members: &[usize], home: &Path, sizes: &[(String, u64)], more: bool) 
 /// The inode tables are the same on all members, and know exactly the files that have names.
 /// `more`: or others besides, whose creation the first change decides, since a member is away that
 /// may have their names.
-fn tables(members: &[usize], home: &Path, world: &World, more: bool) -> Result<(), String> {
+fn tables(members: &[usize], member_count: usize, home: &Path, world: &World, more: bool) -> Result<(), String> {
     let mut first: Option<Vec<Option<format::InodeRecord>>> = None;
     for &member in members {
         let table = member_directory(home, member).join(".cxlraid/inodes");
@@ -307,12 +322,32 @@ fn tables(members: &[usize], home: &Path, world: &World, more: bool) -> Result<(
         if used != world.files.len() && !(more && used > world.files.len()) {
             return Err(format!("{used} inodes are in use on member {member}, {} files have names", world.files.len()));
         }
+        // Where a member is out that may have names of its own, that is left to a later start.
+        if !more && members.len() == member_count {
+            no_sums_are_left(&member_directory(home, member).join(".cxlraid/sums"), &records)?;
+        }
         match &first {
             Some(first) if *first != records => {
                 return Err(format!("the inode table of member {member} differs from the first's"));
             }
             Some(_) => {}
             None => first = Some(records),
+        }
+    }
+    Ok(())
+}
+
+/// No sums are kept of files that are gone.
+fn no_sums_are_left(directory: &Path, records: &[Option<format::InodeRecord>]) -> Result<(), String> {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let numbers = name.split_once('-').and_then(|(inode, generation)| {
+            Some((usize::from_str_radix(inode, 16).ok()?, u64::from_str_radix(generation, 16).ok()?))
+        });
+        let (inode, generation) = numbers.ok_or_else(|| format!("{name} among the sums"))?;
+        let record = inode.checked_sub(1).and_then(|index| records.get(index)?.as_ref());
+        if record.is_none_or(|record| record.generation != generation) {
+            return Err(format!("the sums of a file that is gone: {name}"));
         }
     }
     Ok(())

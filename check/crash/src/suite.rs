@@ -12,6 +12,7 @@ use crate::proof::prove;
 use crate::record::sites;
 use crate::states::{Effort, Focus};
 use crate::workload::Workload;
+use layout::Level;
 use serde::{Serialize, de::DeserializeOwned};
 use std::path::Path;
 use std::time::Instant;
@@ -50,6 +51,16 @@ pub(crate) fn cases(options: &Options) -> Vec<Case> {
     }
     let is_taken = |number: usize| !options.quick || number.is_multiple_of(QUICK_SHARE);
     let mut taken: Vec<Case> = all.iter().filter(|(number, _)| is_taken(*number)).map(|(_, case)| case.clone()).collect();
+    // Sums are looked at on copies and on parity.
+    for level in [Level::Raid1, Level::Raid5] {
+        let is_one = |case: &Case| case.shape.sums && case.shape.level == level;
+        let mut own = all.iter().map(|(_, case)| case).filter(|case| is_one(case));
+        if !taken.iter().any(is_one)
+            && let Some(case) = own.nth(seed % own.clone().count().max(1))
+        {
+            taken.push(case.clone());
+        }
+    }
     // A workload that fits few shapes may have no case with that number.
     for &workload in &options.workloads {
         let mut own = all.iter().filter(|(_, case)| case.workload == workload);
