@@ -209,8 +209,8 @@ impl<M: Medium> Striper<'_, M> {
         self.take_sums(offset, bytes, Reach::Range, parity, &mut taken)?;
         act()?;
         if self.sums == Summing::Keep {
-            // The bytes are there before what says that they are right.
-            persist::fence();
+            // Without a fence in between: a lane names what a crash may leave out of step, and a reader
+            // finds that somebody writes.
             let taken = &taken;
             self.guarded(|| self.give_sums(offset, bytes, parity, taken))?;
         }
