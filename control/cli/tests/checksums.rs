@@ -1,5 +1,5 @@
-//! Arrays with checksums under programs: reads that verify give right bytes, and where nothing that fits
-//! is left EIO, which is told by file and offset.
+//! Arrays with checksums under programs: reads that verify give right bytes, and where nothing that
+//! fits is left EIO, which is told by file and offset.
 
 mod bench;
 

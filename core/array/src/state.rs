@@ -340,8 +340,8 @@ impl Array {
         (self.tell.short)(&self.members[slot], host_path);
     }
 
-    /// Tells that a read has met a block that does not fit its sum, in a member's backing file at a host
-    /// path.
+    /// Tells that a read has met a block that does not fit its sum, in a member's backing file at a
+    /// host path.
     #[cold]
     pub fn tell_rot(&self, slot: Slot, host_path: &[u8], rot: &Rot) {
         let (member, Some(block)) = (&self.members[slot], rot.block) else { return };
