@@ -39,6 +39,7 @@ use crate::mask::{MASK_BYTES, set_mask};
 use crate::patch::trampoline;
 use crate::process;
 use crate::program;
+use crate::stack;
 use crate::sud;
 use crate::thread::{inside, word};
 use crate::uapi::{
@@ -430,7 +431,8 @@ enum Settled {
 /// done.
 fn settle(signal: usize, info: &mut Info, context: &mut Context) -> Settled {
     sud::leave_detour(context);
-    process::interrupted(context.address(), is_own(context.address()));
+    // The library also reads the clock, by code of the kernel's that programs call as well (vdso(7)).
+    process::interrupted(context.address(), is_own(context.address()) || stack::is_private(context.stack_pointer()));
     let is_in_entry = (entry::signal_entry()..entry::signal_end()).contains(&context.address());
     // The entry has counted this signal.
     if word(word::ARRIVING).load(Ordering::Relaxed) > 1 || is_in_entry {

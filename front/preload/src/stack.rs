@@ -65,6 +65,12 @@ fn add(top: usize) {
     stacks.entries.push(Stack::of_caller(top));
 }
 
+/// Whether `address` lies in the calling thread's private stack.
+pub(crate) fn is_private(address: usize) -> bool {
+    let top = word(crate::thread::word::PRIVATE_STACK_TOP).load(Ordering::Relaxed);
+    top != 0 && top.wrapping_sub(address) <= PRIVATE_STACK_BYTES
+}
+
 /// Forgets the list in a copy of the process: its stacks belong to threads that the copy does not
 /// have, except for the calling thread's.
 pub(crate) fn abandon() {

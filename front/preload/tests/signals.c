@@ -256,6 +256,37 @@ static void children_that_share_memory(void) {
     signal(SIGCHLD, SIG_DFL);
 }
 
+/* A signal arrives while a child that shares this memory is about to be made, and others while the library reads the clock afterwards. */
+static void clock_after_a_child(void) {
+    struct sigaction action = {.sa_sigaction = on_timer, .sa_flags = SA_SIGINFO | SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    struct itimerspec period = {{0, 20000}, {0, 20000}};
+    int file = open(path_of_file, O_RDWR), status;
+    char buffer[64] = {0};
+    sigset_t mask;
+    timer_t timer;
+    sigaction(SIGALRM, &action, NULL);
+    timer_create(CLOCK_MONOTONIC, &event, &timer);
+    timer_settime(timer, 0, &period, NULL);
+    for (int i = 0; i < 400; i++) {
+        pid_t child = vfork();
+        if (!child)
+            _exit(0);
+        while (waitpid(child, &status, 0) < 0)
+            ;
+        for (int k = 0; k < 400; k++)
+            CHECK(pwrite(file, buffer, sizeof buffer, k * 64) == sizeof buffer);
+        CHECK(sigprocmask(0, NULL, &mask) == 0 && !sigismember(&mask, SIGALRM) && !sigismember(&mask, SIGUSR1));
+        if (failures > 8)
+            break;
+    }
+    timer_delete(timer);
+    long before = hits;
+    raise(SIGALRM);
+    CHECK(hits == before + 1);
+    close(file);
+}
+
 static void killed_by(int number) { hits = 0; send_often(number); read_often(1, 1 << 30); }
 static void trap_while_reading(void) { killed_by(SIGTRAP); }
 static void segv_while_reading(void) { killed_by(SIGSEGV); }
@@ -501,6 +532,7 @@ int main(int count, char **arguments) {
     order_of_values();
     faults_that_are_sent();
     children_that_share_memory();
+    clock_after_a_child();
     CHECK(pread(file, (void *)8, 10, 0) == -1 && errno == EFAULT);
     return failures != 0;
 }
