@@ -23,7 +23,7 @@ pub struct ThreadBlock {
     /// The number of the lane that this thread owns, plus one; 0 for none (core/intent).
     pub lane: AtomicU32,
     /// Words of front/preload, which has a name for each (`thread::word` there).
-    pub front: [AtomicUsize; 61],
+    pub front: [AtomicUsize; 64],
     /// How many reads of copies this thread does before it times one (core/array).
     pub reads_left: AtomicU32,
 }

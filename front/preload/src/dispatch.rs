@@ -13,7 +13,7 @@ use crate::descriptors::{Moment, Presence};
 use crate::guest;
 use crate::mappings;
 use crate::process;
-use crate::signals;
+use crate::signals::{self, alternate};
 use crate::stack;
 use crate::table::{ROWS, Row, Way};
 use crate::thread;
@@ -56,6 +56,24 @@ pub(crate) unsafe extern "C" fn finish(call: &mut Call) -> u32 {
         call.result = if result == REPLACED { -(sys::OsError::BADF.raw_os_error() as isize) } else { result };
     }
     if call.then.is_some() { RUN } else { DONE }
+}
+
+/// As [`enter`], for a call that is made on the thread's alternate stack.
+pub(crate) unsafe extern "C" fn enter_from_alternate(call: &mut Call) -> u32 {
+    let stack = alternate::put_aside();
+    // SAFETY: the caller's promise.
+    let verdict = unsafe { enter(call) };
+    alternate::give_back(stack, call);
+    verdict
+}
+
+/// As [`finish`], for a call that was made on the thread's alternate stack.
+pub(crate) unsafe extern "C" fn finish_from_alternate(call: &mut Call) -> u32 {
+    let stack = alternate::put_aside();
+    // SAFETY: the caller's promise.
+    let verdict = unsafe { finish(call) };
+    alternate::give_back(stack, call);
+    verdict
 }
 
 /// Runs `work` as code no handler of the program interrupts.

@@ -342,6 +342,7 @@ pub(crate) fn mark_apart(tls: u64) {
 /// child's stack goes when a thread finds that it has ended.
 pub(crate) fn mark_without_stack(tls: u64) {
     set_word(tls, word::PRIVATE_STACK_TOP, 0);
+    set_word(tls, word::STACK_AT_ONCE, 0);
     set_word(tls, word::STACK_LISTED, 0);
 }
 

@@ -26,6 +26,7 @@
 //! Invariant: no code that runs in a signal handler takes a lock. The table consists of words that
 //! are read and written atomically.
 
+pub(crate) mod alternate;
 pub(crate) mod mask;
 mod order;
 
@@ -666,6 +667,7 @@ fn deliver(signal: usize, info: &Info, synchronous: bool, context: &mut Context)
         }
         handler => {
             word(word::HANDLED).store(1, Ordering::Relaxed);
+            alternate::notice(context);
             let itself = if action.flags & SA_NODEFER == 0 { bit(signal) } else { 0 };
             mask::handler_begins(context, action.mask | itself);
             if action.flags & SA_RESETHAND != 0 {

@@ -154,6 +154,11 @@ fn handlers_never_see_the_library() {
 }
 
 #[test]
+fn a_handler_keeps_the_alternate_stack_while_it_is_in_the_library() {
+    run_twice("alternate");
+}
+
+#[test]
 fn constants_among_instructions_stay_what_they_are() {
     run_twice("constants");
 }

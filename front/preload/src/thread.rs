@@ -9,7 +9,16 @@ use sys::thread::block;
 /// Index of each word in `ThreadBlock::front`.
 pub(crate) mod word {
     /// Top of the thread's private stack; 0 until its first call. The entry stub reads and sets it.
-    pub(crate) const PRIVATE_STACK_TOP: usize = 0;
+    pub(crate) const PRIVATE_STACK_TOP: usize = 60;
+    /// The same, as long as calls may take that stack at once: 0 as well while the thread may run on
+    /// its alternate stack ([`crate::signals::alternate`]). The entry stub reads and sets it.
+    pub(crate) const STACK_AT_ONCE: usize = 0;
+    /// Start and length of the alternate stack on which a handler has begun; the length is 0 if the
+    /// thread does not run there. The entry stub reads both.
+    pub(crate) const ALTERNATE_START: usize = 61;
+    pub(crate) const ALTERNATE_BYTES: usize = 62;
+    /// The signal mask with which a call was made on the alternate stack. The entry stub sets it.
+    pub(crate) const ALTERNATE_MASK: usize = 63;
     /// What waits until the thread leaves the library. The lowest bit: a signal was deferred, and
     /// every signal is blocked. Other bits: signals that cannot be blocked here and that somebody
     /// has sent, as in a mask of signals.

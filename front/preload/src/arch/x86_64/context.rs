@@ -67,6 +67,13 @@ impl Context {
         self.rsp as usize
     }
 
+    /// The thread's alternate stack when the handler began, as sigaltstack(2) told it there: start,
+    /// flags and length.
+    pub(crate) const fn alternate_stack(&self) -> (usize, usize, usize) {
+        let [start, flags, bytes] = self.stack;
+        (start as usize, flags as u32 as usize, bytes as usize)
+    }
+
     /// The value a system call is about to give back there.
     pub(crate) const fn result(&self) -> isize {
         self.rax as isize

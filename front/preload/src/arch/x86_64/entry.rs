@@ -26,6 +26,9 @@
 //! use the private stack from the top. The stub goes back to the private stack for what is to be
 //! done after a call.
 //!
+//! A call that is made on the thread's alternate stack (sigaltstack(2)) comes to the private stack
+//! on a way of its own, on which the alternate one is put aside (`signals::alternate`).
+//!
 //! Three labels are known to `signals`, and there the stack pointer is at the carried `Call`. At
 //! `unblocked` the program's mask has just been restored, so that a deferred signal arrives; all
 //! that is needed to leave is in the frame. `run` is the `syscall` by which the stub makes a call,
@@ -70,8 +73,14 @@ const FRAME: usize = VECTOR_BYTES + offset_of!(Call, frame);
 const UNBLOCK: usize = VECTOR_BYTES + offset_of!(Call, unblock);
 const MASK: usize = VECTOR_BYTES + offset_of!(Call, mask);
 const INSTEAD: usize = VECTOR_BYTES + offset_of!(Call, instead);
-/// Offset of the word with the top of the private stack in the thread block.
-const STACK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::PRIVATE_STACK_TOP;
+/// Offsets of words in the thread block.
+const STACK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::STACK_AT_ONCE;
+const OWN_STACK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::PRIVATE_STACK_TOP;
+const ALTERNATE_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::ALTERNATE_START;
+const ALTERNATE_BYTES_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::ALTERNATE_BYTES;
+const ALTERNATE_MASK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::ALTERNATE_MASK;
+const LENDING_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::LENDING;
+const INSIDE: usize = offset_of!(ThreadBlock, inside);
 /// What `signals::arrived` answers of a signal that waits until the signal entry, which it has
 /// interrupted, lets it in. No handler has this address.
 pub(crate) const WAITS: usize = 1;
@@ -182,13 +191,13 @@ global_asm!(
     "xrstor64 [rsp + {vector_bytes} + {call_bytes}]",
     ".endm",
     // Switches to the private stack, unless the thread is on it already, as a handler of the
-    // program is that runs on top of a stub. Goes to `first` if the thread has none;
-    // `cxlraid_first_call`, which must follow in the same stub, comes back to 51.
-    ".macro cxlraid_switch first",
+    // program is that runs on top of a stub. Goes to `other` if the stack is not to be taken at
+    // once; `cxlraid_find_stack`, which must follow in the same stub, comes back to 51.
+    ".macro cxlraid_switch other",
     "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
     "mov r11, qword ptr fs:[r11 + {stack_word}]",
     "test r11, r11",
-    "je \\first",
+    "je \\other",
     "51:",
     "push rax",
     "mov rax, r11",
@@ -199,14 +208,18 @@ global_asm!(
     "mov rsp, r11",
     "52:",
     ".endm",
-    // The thread's first call: maps its private stack. Pushed are rax and rcx, which are in use,
-    // and the registers that take mmap's arguments; r11 is free. That is 64 bytes, since the
-    // program's stack may be small. If there is no memory, the call goes on upon the program's
-    // stack, and the next call tries again.
-    ".macro cxlraid_first_call",
+    // The thread's first call, or one that it may make on its alternate stack. The first maps its
+    // private stack. Pushed are rax and rcx, which are in use, and the registers that take mmap's
+    // arguments; r11 is free. That is 64 bytes, since the program's stack may be small. If there is
+    // no memory, the call goes on upon the program's stack, and the next call tries again.
+    ".macro cxlraid_find_stack",
     ".irp r, rax, rcx, rdi, rsi, rdx, r10, r8, r9",
     "push \\r",
     ".endr",
+    "mov rcx, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "mov r11, qword ptr fs:[rcx + {own_stack_word}]",
+    "test r11, r11",
+    "jne 62f",
     "mov eax, 9",
     // Places are 4096 bytes further apart than stacks are long: what overflows a stack faults, if
     // the kernel follows the proposal.
@@ -224,12 +237,47 @@ global_asm!(
     "add rax, {private_stack_bytes}",
     "mov r11, rax",
     "mov rcx, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
-    "mov qword ptr fs:[rcx + {stack_word}], rax",
+    "mov qword ptr fs:[rcx + {own_stack_word}], rax",
+    "62:",
+    "cmp qword ptr fs:[rcx + {alternate_bytes_word}], 0",
+    "je 63f",
+    "mov rax, rsp",
+    "sub rax, qword ptr fs:[rcx + {alternate_word}]",
+    "cmp rax, qword ptr fs:[rcx + {alternate_bytes_word}]",
+    "jb 64f",
+    // The thread has left that stack, unless this is a child that shares its block and memory.
+    "cmp qword ptr fs:[rcx + {lending_word}], 0",
+    "jne 61f",
+    "mov qword ptr fs:[rcx + {alternate_bytes_word}], 0",
+    "63:",
+    "mov qword ptr fs:[rcx + {stack_word}], r11",
     "61:",
+    "cxlraid_pop_found",
+    "jmp 51b",
+    "64:",
+    "cxlraid_block_all",
+    "cxlraid_pop_found",
+    "jmp cxlraid_alternate",
+    ".endm",
+    ".macro cxlraid_pop_found",
     ".irp r, r9, r8, r10, rdx, rsi, rdi, rcx, rax",
     "pop \\r",
     ".endr",
-    "jmp 51b",
+    ".endm",
+    // On the alternate stack, before it is left: enters the library (a thread that is being stepped
+    // is not any more from here on) and blocks every signal. rcx is the offset of the thread's
+    // block. r11 is its private stack then; the registers of a system call change.
+    ".macro cxlraid_block_all",
+    "inc dword ptr fs:[rcx + {inside}]",
+    "mov eax, 14",
+    "mov edi, 2",
+    "lea rsi, [rip + {all}]",
+    "mov rdx, qword ptr fs:[0]",
+    "lea rdx, [rdx + rcx + {alternate_mask_word}]",
+    "mov r10d, 8",
+    "syscall",
+    "mov rcx, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "mov r11, qword ptr fs:[rcx + {own_stack_word}]",
     ".endm",
     ".section .text.cxlraid_entry,\"ax\",@progbits",
     ".p2align 6",
@@ -333,7 +381,8 @@ global_asm!(
     "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
     "mov r11, qword ptr fs:[r11 + {stack_word}]",
     "test r11, r11",
-    "je 38f",
+    "je 72f",
+    "71:",
     "mov rax, r11",
     "sub rax, rsp",
     "cmp rax, {private_stack_bytes}",
@@ -350,6 +399,7 @@ global_asm!(
     "cxlraid_save_wide",
     "39:",
     "call {finish}",
+    "75:",
     "cxlraid_restore",
     "lea r11, [rbp - {call_bytes}]",
     "and r11, -16",
@@ -359,8 +409,34 @@ global_asm!(
     "je 36b",
     "cxlraid_restore_wide",
     "jmp 36b",
+    // The same, where the private stack is not to be taken at once: the thread may be on its
+    // alternate stack.
+    "72:",
+    "mov rcx, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "mov r11, qword ptr fs:[rcx + {own_stack_word}]",
+    "test r11, r11",
+    "je 38b",
+    "mov rax, rsp",
+    "sub rax, qword ptr fs:[rcx + {alternate_word}]",
+    "cmp rax, qword ptr fs:[rcx + {alternate_bytes_word}]",
+    "jae 71b",
+    "mov r8, rdi",
+    "cxlraid_block_all",
+    "mov rdi, r8",
+    "mov rsp, r11",
+    "and rsp, -64",
+    "sub rsp, {vector_bytes} + {call_bytes} + {wide_bytes}",
+    "cxlraid_save_vectors",
+    "mov rax, [rdi + {wide} - {vector_bytes}]",
+    "mov [rsp + {wide}], rax",
+    "test eax, eax",
+    "je 73f",
+    "cxlraid_save_wide",
+    "73:",
+    "call {finish_alternate}",
+    "jmp 75b",
     "13:",
-    "cxlraid_first_call",
+    "cxlraid_find_stack",
     ".cfi_endproc",
     // ---- sites in every other ELF object ----
     ".cfi_startproc",
@@ -382,7 +458,23 @@ global_asm!(
     "cxlraid_save_wide",
     "jmp cxlraid_dispatch",
     "27:",
-    "cxlraid_first_call",
+    "cxlraid_find_stack",
+    // ---- calls of both kinds that are made on the alternate stack: every signal is blocked, and
+    // r11 is the private stack ----
+    "cxlraid_alternate:",
+    "mov rsp, r11",
+    "and rsp, -64",
+    "sub rsp, {vector_bytes} + {call_bytes} + {wide_bytes}",
+    "cxlraid_save",
+    "movzx eax, byte ptr [rip + {wide_vectors}]",
+    "mov [rsp + {wide}], rax",
+    "test eax, eax",
+    "je 28f",
+    "cxlraid_save_wide",
+    "28:",
+    "lea rdi, [rsp + {vector_bytes}]",
+    "call {dispatch_alternate}",
+    "jmp cxlraid_leave",
     ".cfi_endproc",
     // ---- signals: asks `arrived` for the program's handler, and jumps to it with the registers and
     // the stack that the kernel gave; returns if there is none to run ----
@@ -501,7 +593,9 @@ global_asm!(
     ours = sym OURS,
     wide_vectors = sym WIDE_VECTORS,
     dispatch = sym crate::dispatch::enter,
+    dispatch_alternate = sym crate::dispatch::enter_from_alternate,
     finish = sym crate::dispatch::finish,
+    finish_alternate = sym crate::dispatch::finish_from_alternate,
     carry = sym carry,
     arrived = sym crate::signals::arrived,
     ends = sym crate::signals::mask::handler_ends,
@@ -513,6 +607,12 @@ global_asm!(
     private_stack_bytes = const PRIVATE_STACK_BYTES,
     next_stack = sym NEXT_STACK,
     stack_word = const STACK_WORD,
+    own_stack_word = const OWN_STACK_WORD,
+    alternate_word = const ALTERNATE_WORD,
+    alternate_bytes_word = const ALTERNATE_BYTES_WORD,
+    alternate_mask_word = const ALTERNATE_MASK_WORD,
+    lending_word = const LENDING_WORD,
+    inside = const INSIDE,
     waits = const WAITS,
     arriving_word = const ARRIVING_WORD,
     waiting_word = const WAITING_WORD,
