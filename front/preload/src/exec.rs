@@ -9,6 +9,7 @@
 pub(crate) mod window;
 
 use crate::call::{Call, Verdict};
+use crate::calls::descriptor::close_unheld;
 use crate::calls::process::{execve, execveat};
 use crate::calls::{OPEN, directory};
 use crate::descriptors::descriptor_flags;
@@ -38,6 +39,9 @@ const ENTRY_COUNT_MAX: usize = 1 << 20;
 
 /// Which scratch word of the call holds what was changed of descriptors' flags.
 const CHANGED: usize = 3;
+/// The words that name what was opened for the next program ([`Stored::opened`]): the descriptor
+/// plus one, or 0.
+const OPENED: core::ops::Range<usize> = 4..6;
 
 /// What an exec that fails must take back.
 #[derive(Default)]
@@ -63,11 +67,32 @@ pub(crate) fn prepare_stored(call: &mut Call, stored: &Stored) -> Verdict {
         if by_path { Target::Path(stored.args[0]) } else { Target::At(stored.args[0] as RawFd, stored.args[1], AT_EMPTY_PATH) };
     let environment = stored.args[stored.environment];
     let libraries = if by_path { &libraries_of(target, environment) } else { &stored.libraries };
-    complete(call, target, (stored.number, stored.args), stored.environment, libraries, stored.file.as_ref())
+    for (word, opened) in call.scratch[OPENED].iter_mut().zip(stored.opened) {
+        *word = opened.map_or(0, |descriptor| descriptor as u64 + 1);
+    }
+    let verdict = complete(call, target, (stored.number, stored.args), stored.environment, libraries, stored.file.as_ref());
+    if let Verdict::Done(_) = verdict {
+        close_opened(call);
+    }
+    verdict
+}
+
+/// There will be no exec: closes what was opened for the next program.
+fn close_opened(call: &mut Call) {
+    for word in &mut call.scratch[OPENED] {
+        let Some(descriptor) = core::mem::take(word).checked_sub(1) else { continue };
+        // A guest's were marked by its deputy alone. The same numbers may be another file's in the
+        // process whose memory the guest has.
+        if process::owns_tables() {
+            sys::high_fd::forget(descriptor as RawFd);
+        }
+        close_unheld(descriptor as RawFd);
+    }
 }
 
 /// Prepares an exec whose environment is argument `index`.
 pub(crate) fn prepare(call: &mut Call, target: Target, environment: usize, index: usize) -> Verdict {
+    call.scratch[OPENED].fill(0);
     complete(call, target, (call.number, call.args), index, &libraries_of(target, environment), None)
 }
 
@@ -93,7 +118,8 @@ pub(crate) fn withhold_as_guest(call: &mut Call, number: usize, args: &[usize; 6
     // SAFETY: null, or what `complete` has left in the deputy. It lies in the arena, which both see
     // at one address.
     let file = unsafe { (call.scratch[CHANGED] as *const Vec<u8>).as_ref() };
-    let withheld = withheld_from(target, file.map(|file| &file[..]), args[if by_path { 2 } else { 3 }])?.unwrap_or_default();
+    let withheld = withheld_from(target, file.map(|file| &file[..]), args[if by_path { 2 } else { 3 }]);
+    let withheld = withheld.inspect_err(|_| close_opened(call))?.unwrap_or_default();
     let from_mount = note_changed(call, Changed { withheld, ..Changed::default() });
     Ok(from_mount.map_or(Verdict::PassWith { number, args: *args }, |path| by_path_in_mount(path, args)))
 }
@@ -353,6 +379,7 @@ fn begin_executing() -> Executing {
 /// The exec failed: as it was.
 fn undo(call: &mut Call) -> isize {
     signals::take_back();
+    close_opened(call);
     // SAFETY: null, or what `complete` has left for this call alone. It is not freed: a guest's is
     // in its arena, any other is as rare as an exec that fails for a program that is there.
     if let Some(changed) = unsafe { (call.scratch[CHANGED] as *mut Changed).as_mut() } {

@@ -47,6 +47,9 @@ pub(crate) struct Stored {
     pub(crate) libraries: Vec<Vec<u8>>,
     /// The logical path of the file, if the program is no script with an interpreter of the host.
     pub(crate) file: Option<Vec<u8>>,
+    /// What was opened for the next program: what the kernel executes, and the file that a copy was
+    /// made of. Closed if the exec fails.
+    pub(crate) opened: [Option<RawFd>; 2],
 }
 
 /// If argument `path` (relative to `directory`) is a program of the array: the call to make
@@ -263,6 +266,7 @@ fn interpreted(host: &[u8], inserted: &[Vec<u8>], arguments: usize, environment:
         environment: 2,
         libraries: Vec::new(),
         file: None,
+        opened: [None; 2],
     })
 }
 
@@ -282,16 +286,17 @@ fn binary(
     libraries: Vec<Vec<u8>>,
 ) -> Result<Stored, OsError> {
     let kept = || array::namespace().is_ok_and(|namespace| namespace.files().is_kept_elsewhere(file.attribute()));
-    let image =
-        if is_plain(file) && !kept() { anchor } else { copy(file, name).and_then(|image| hold(anchor).map(|()| image))? };
     let list = if inserted.is_empty() { arguments } else { argument_list(inserted, None, arguments)?.address };
-    // Closed by the exec; if that fails, by the exit of the child that tried it.
+    let (image, held) = if is_plain(file) && !kept() { (anchor, None) } else { (copy(file, name)?, Some(hold(anchor)?)) };
     let image = sys::high_fd::raise(image)?.into_raw_fd();
-    deputy::hand_over(image);
+    let held = held.map(IntoRawFd::into_raw_fd);
+    for descriptor in [Some(image), held].into_iter().flatten() {
+        deputy::hand_over(descriptor);
+    }
     let empty = c"".as_ptr() as usize;
     let args = [image as usize, empty, list, environment, AT_EMPTY_PATH as usize, 0];
     let file = Some(name.to_vec()).filter(|name| !name.is_empty());
-    Ok(Stored { number: __NR_execveat as usize, args, environment: 3, libraries, file })
+    Ok(Stored { number: __NR_execveat as usize, args, environment: 3, libraries, file, opened: [Some(image), held] })
 }
 
 /// Whether the backing file is the file itself.
@@ -305,14 +310,13 @@ pub(crate) fn image(anchor: OwnedFd, file: &file::FileRef) -> Result<OwnedFd, Os
 }
 
 /// Keeps a file that is executed as a copy from being written to, in the process that the exec
-/// makes and its children.
-fn hold(anchor: OwnedFd) -> Result<(), OsError> {
+/// makes and its children. Returns the descriptor by which it is kept: the next program's library
+/// knows it by its lock.
+fn hold(anchor: OwnedFd) -> Result<OwnedFd, OsError> {
     namespace::hold_text(&anchor)?;
     let anchor = sys::high_fd::raise(anchor)?;
     fcntl_setfd(&anchor, FdFlags::empty())?;
-    // The next program's library knows it by its lock.
-    deputy::hand_over(anchor.into_raw_fd());
-    Ok(())
+    Ok(anchor)
 }
 
 /// What the kernel calls a copy, before the path of the file: `/memfd:cxlraid:/data/program

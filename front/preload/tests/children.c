@@ -1,5 +1,6 @@
 /* Children of every kind: what a vfork child opens and closes is its own, offsets are shared after fork, descriptors travel. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -100,7 +102,51 @@ static void message(int file) {
     CHECK(lseek(file, 0, SEEK_CUR) == 6);
 }
 
+/* A program of the array that cannot be executed for its arguments: nothing of it stays open, and it may be written to. */
+static void too_long_arguments(const char *file) {
+    char path[512], part[65536], *too_long = malloc(1 << 18), *arguments[] = {"program", too_long, 0};
+    int from = open("/proc/self/exe", O_RDONLY), to, status;
+    ssize_t bytes;
+    snprintf(path, sizeof path, "%s.program", file);
+    to = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0755);
+    while ((bytes = read(from, part, sizeof part)) > 0)
+        CHECK(write(to, part, bytes) == bytes);
+    close(to);
+    close(from);
+    memset(too_long, 'x', (1 << 18) - 1);
+    too_long[(1 << 18) - 1] = 0;
+    for (int i = 0; i < 40; i++) {
+        CHECK(execv(path, arguments) == -1 && errno == E2BIG);
+        if (vfork() == 0)
+            _exit(execv(path, arguments) == -1 && errno == E2BIG ? 4 : 1);
+        wait(&status);
+        CHECK(WEXITSTATUS(status) == 4);
+        to = open(path, O_RDWR);
+        CHECK(to >= 0 && to < 12);
+        close(to);
+    }
+    /* As many as the library may have open, and the files that programs are copied from go away. */
+    struct rlimit limit = {64, 64}, old;
+    getrlimit(RLIMIT_NOFILE, &old);
+    limit.rlim_max = old.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (int i = 0; i < 100; i++)
+        CHECK(execv(path, arguments) == -1 && errno == E2BIG);
+    setrlimit(RLIMIT_NOFILE, &old);
+    if (vfork() == 0) {
+        char *good[] = {"program", "executed", 0};
+        execv(path, good);
+        _exit(1);
+    }
+    wait(&status);
+    CHECK(WEXITSTATUS(status) == 3);
+    free(too_long);
+    unlink(path);
+}
+
 int main(int count, char **arguments) {
+    if (!strcmp(arguments[1], "executed"))
+        return 3;
     char own[512];
     int file = open(arguments[1], O_RDWR | O_TRUNC);
     snprintf(own, sizeof own, "%s.child", arguments[1]);
@@ -108,5 +154,6 @@ int main(int count, char **arguments) {
     vfork_child(own);
     every_kind();
     message(9);
+    too_long_arguments(arguments[1]);
     return failures != 0;
 }
