@@ -190,6 +190,14 @@ static void changes(void) {
     CHECK(mprotect(moved, PAGE, PROT_READ) == 0);
     CHECK(touch(moved, 1) == SIGSEGV * 100 + SEGV_ACCERR && moved[5] == 1);
     CHECK(mprotect(moved, PAGE, PROT_READ | PROT_WRITE) == 0 && touch(moved, 1) == 0);
+    /* It is one mapping again, and grows where it is. */
+    CHECK(mprotect(moved + PAGE, 2 * PAGE, PROT_READ) == 0 && mprotect(moved + PAGE, 2 * PAGE, PROT_READ | PROT_WRITE) == 0);
+    CHECK(mremap(moved, 4 * PAGE, 6 * PAGE, 0) == moved);
+    moved[5 * PAGE] = 6;
+    CHECK(pread(fd, buffer, 1, 13 * PAGE) == 1 && buffer[0] == 6);
+    /* A part that has other rights does not. */
+    CHECK(mprotect(moved + PAGE, PAGE, PROT_READ) == 0 && mremap(moved, 6 * PAGE, 7 * PAGE, 0) == MAP_FAILED && errno == EFAULT);
+    CHECK(mprotect(moved + PAGE, PAGE, PROT_READ | PROT_WRITE) == 0 && mremap(moved, 6 * PAGE, 4 * PAGE, 0) == moved);
     int reader = open_file(O_RDONLY);
     CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, reader, 0) == MAP_FAILED && errno == EACCES);
     char *view = mmap(NULL, 64 * PAGE, PROT_READ, MAP_SHARED, reader, 0);

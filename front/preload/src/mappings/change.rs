@@ -469,7 +469,11 @@ impl super::Mappings {
                 self.unmap(address + new_bytes, old_end)?;
                 return Ok(address);
             }
-            if old_end == self.list[index].end && self.grow(index, old_end, address + new_bytes).is_ok() {
+            // What mprotect(2) has split is one mapping for the kernel once its rights are equal: the
+            // last part grows.
+            let last = self.list[index..].iter().take_while(|part| part.end < old_end).count() + index;
+            let is_end = self.list.get(last).is_some_and(|part| part.end == old_end);
+            if is_end && self.grow(last, old_end, address + new_bytes).is_ok() {
                 return Ok(address);
             }
             if !wish.may_move {
