@@ -84,7 +84,12 @@ pub(crate) fn read(call: &mut Call) -> Verdict {
             Ok(count)
         })
     });
-    // The descriptor may be an inotify or fanotify instance, whose events the library changes.
+    or_events(call, verdict)
+}
+
+/// The verdict on a call that reads, which may be one of a fanotify group if it is of no file.
+#[inline(always)]
+fn or_events(call: &mut Call, verdict: Verdict) -> Verdict {
     if verdict == Verdict::Pass { events::read(call) } else { verdict }
 }
 
@@ -113,11 +118,12 @@ pub(crate) fn pwrite(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn readv(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| {
+    let verdict = on_file(call, |held, file, call| {
         // As in the kernel, BADF comes before errors of the vector; so in every vectored call.
         readable(held)?;
         read_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?)
-    })
+    });
+    or_events(call, verdict)
 }
 
 pub(crate) fn writev(call: &mut Call) -> Verdict {
@@ -129,7 +135,7 @@ pub(crate) fn writev(call: &mut Call) -> Verdict {
 
 /// preadv, and preadv2 with its flags in the sixth argument.
 pub(crate) fn preadv(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| {
+    let verdict = on_file(call, |held, file, call| {
         let at = vectored_at(call)?;
         readable(held)?;
         let buffers = buffers(call)?;
@@ -140,7 +146,8 @@ pub(crate) fn preadv(call: &mut Call) -> Verdict {
         verify_all(at, &buffers)?;
         vectored_flags(call)?;
         read_buffers(held, file, call.descriptor(0), at, &buffers)
-    })
+    });
+    or_events(call, verdict)
 }
 
 /// pwritev, and pwritev2 with its flags in the sixth argument.

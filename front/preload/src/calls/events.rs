@@ -8,6 +8,7 @@
 //!
 //! Stores through a mapping raise no event, as with any other file (inotify(7)).
 
+use super::data;
 use super::directory::{borrow, link_target_of_any};
 use crate::array;
 use crate::call::{Call, Verdict};
@@ -15,6 +16,7 @@ use crate::filter::watch_descriptor;
 use crate::program;
 use core::sync::atomic::{AtomicBool, Ordering};
 use file::FileRef;
+use linux_raw_sys::general::__NR_read;
 use sys::{OsError, RawFd};
 
 /// Whether this process may have a watch on something of the array.
@@ -98,23 +100,40 @@ fn made_group(descriptor: RawFd) {
     watch_descriptor(descriptor);
 }
 
-/// Serves a read(2) of a descriptor that is not an anchor. If the descriptor is a fanotify group,
-/// the descriptors in the events that are read may be anchors.
+/// Serves a call that reads, of a descriptor that is not an anchor. If the descriptor is a fanotify
+/// group, the descriptors in the events that are read may be anchors.
 pub(crate) fn read(call: &mut Call) -> Verdict {
     let is_group = |descriptor| link_target_of_any(descriptor).is_some_and(|link| link == b"anon_inode:[fanotify]");
     if !HAS_GROUPS.load(Ordering::Relaxed) || !is_group(call.descriptor(0)) {
         return Verdict::Pass;
     }
-    call.then = Some(|call| {
-        let (mut at, end) = (call.args[1], call.args[1] + call.result.max(0) as usize);
-        while at + size_of::<Event>() <= end {
-            let Ok(event) = program::read::<Event>(at) else { break };
-            if event.descriptor >= 0 {
-                array::adopt(event.descriptor);
-            }
-            at += (event.bytes as usize).max(size_of::<Event>());
-        }
-        call.result
-    });
+    call.then = Some(adopt_all);
     Verdict::PassWith { number: call.number, args: call.args }
+}
+
+/// Events have been read: adopts the descriptors in them. Of several buffers the kernel has filled
+/// each as by a call of its own, so no event lies in two.
+fn adopt_all(call: &mut Call) -> isize {
+    let mut left = call.result.max(0) as usize;
+    if call.number as u32 == __NR_read {
+        adopt_in(call.args[1], left);
+    } else if let Ok(buffers) = data::buffers(call) {
+        for buffer in buffers {
+            let bytes = buffer.bytes.min(left);
+            adopt_in(buffer.address, bytes);
+            left -= bytes;
+        }
+    }
+    call.result
+}
+
+fn adopt_in(mut at: usize, bytes: usize) {
+    let end = at + bytes;
+    while at + size_of::<Event>() <= end {
+        let Ok(event) = program::read::<Event>(at) else { break };
+        if event.descriptor >= 0 {
+            array::adopt(event.descriptor);
+        }
+        at += (event.bytes as usize).max(size_of::<Event>());
+    }
 }
