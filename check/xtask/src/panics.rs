@@ -22,7 +22,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-layout", 5),
     ("cxlraid-namespace", 456),
     ("cxlraid-parity", 13),
-    ("cxlraid-persist", 15),
+    ("cxlraid-persist", 17),
     ("cxlraid-preload", 535),
     ("cxlraid-sys", 6),
     ("cxlraid-units", 8),
@@ -32,7 +32,7 @@ const REVIEWED: &[(&str, usize)] = &[
 ];
 
 /// Calls that do not return because no memory is left, in all crates.
-const WITHOUT_MEMORY: usize = 690;
+const WITHOUT_MEMORY: usize = 720;
 
 const PANICKING: [&str; 9] = [
     "core::panicking::",
