@@ -49,6 +49,9 @@ impl Files {
 /// somebody has made a backing file longer by hand since. Any other number but 0 says that its last
 /// user did not come to an end with it.
 pub(crate) const TAIL_LONG: u32 = 2;
+/// A value of `SharedFile::tail_unfinished`: a living process has left bytes behind the end, by a write
+/// that failed or before it heard that the file was cut; all else is in order.
+const TAIL_OF_FAILED: u32 = 3;
 
 impl Inode {
     /// Takes the stripe locks of `blocks`, and repairs what a writer that died holding one of them
@@ -155,7 +158,9 @@ impl Inode {
     #[cold]
     pub(crate) fn leave_tail(&self) {
         self.add_flags(format::FLAG_SLACK);
-        self.shared().tail_unfinished.store(1, Ordering::Relaxed);
+        // Whatever a dead process has left there stays to be finished.
+        let next = |left| matches!(left, 0 | TAIL_LONG).then_some(TAIL_OF_FAILED);
+        let _ = self.shared().tail_unfinished.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
     /// Computes from the data the redundancy of every lock block that these locks guard. Where
@@ -211,13 +216,18 @@ impl Inode {
     }
 
     /// Runs `change` with the size lock held. The argument of `change` is the size. The file's end is
-    /// repaired first, unless that would take set-user-id or set-group-id from the file, which no
-    /// program has written to: the next process that opens the file repairs it.
+    /// repaired first. But where nothing is unfinished besides what a failed write of a living process
+    /// has left behind it, that waits for the next process that opens the file if it would take
+    /// set-user-id or set-group-id from a file that nobody has written to.
     pub(crate) fn with_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         let shared = self.shared();
         self.with_size_lock(|| {
-            let is_finished = || shared.tail_unfinished.load(Ordering::Relaxed) == 0 || self.would_lose_set_id();
-            let finished = if is_finished() { Ok(()) } else { self.finish_tail() };
+            let is_left = match shared.tail_unfinished.load(Ordering::Relaxed) {
+                0 => true,
+                TAIL_LONG | TAIL_OF_FAILED => self.would_lose_set_id(),
+                _ => false,
+            };
+            let finished = if is_left { Ok(()) } else { self.finish_tail() };
             finished.and_then(|()| change(shared.size()))
         })
     }

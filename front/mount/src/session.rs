@@ -3,7 +3,7 @@
 //!
 //! A thread that is at work may wait for long, for a stripe lock of a stopped program say. So
 //! whenever the last thread that waits for requests takes one, another thread is started, up to
-//! [`WORKER_COUNT_MAX`]. A thread that has done its work ends if [`IDLE_COUNT_MAX`] others wait.
+//! [`WORKER_COUNT_MAX`].
 
 use crate::{
     caller,
@@ -26,8 +26,6 @@ use zerocopy::{FromBytes as _, Immutable, IntoBytes};
 /// More requests are not served at a time. So many programs have to write to what one stopped program
 /// has locked before nobody is served any more.
 const WORKER_COUNT_MAX: u32 = 256;
-/// More threads do not wait for requests.
-const IDLE_COUNT_MAX: u32 = 16;
 /// So many requests that nobody waits for may be under way.
 const BACKGROUND_COUNT_MAX: u16 = 64;
 
@@ -167,11 +165,7 @@ impl Session {
         let mut request = vec![0; DATA_BYTES_MAX + HEAD_BYTES_MAX];
         let (mut answer, mut counting) = (Answer::new(), Counting::default());
         loop {
-            if self.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_COUNT_MAX {
-                self.idle.fetch_sub(1, Ordering::AcqRel);
-                self.workers.fetch_sub(1, Ordering::AcqRel);
-                return;
-            }
+            self.idle.fetch_add(1, Ordering::AcqRel);
             let received = read(&self.device, &mut request);
             let is_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
             let bytes = match received {

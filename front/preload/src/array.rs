@@ -318,22 +318,26 @@ fn keep_state(environment: &Environment, namespace: Result<Namespace, OsError>, 
     STATE.store(Box::into_raw(Box::new(state)), Ordering::Release);
 }
 
-/// For a process in which the library stands aside: closes what it inherited of the array, since
-/// what it did with that would reach one member only. Returns how many descriptors were closed.
-pub(crate) fn give_up_inherited(environment: &Environment) -> usize {
+/// For a process in which the library stands aside: returns what it inherited of the array. What it
+/// did with that would reach one member only, so [`give_up`] is to follow.
+pub(crate) fn inherited(environment: &Environment) -> Vec<sys::RawFd> {
     keep_state(environment, Err(OsError::INVAL), named_members(environment), Notices::new());
-    let mut given_up = Vec::new();
+    let mut found = Vec::new();
     crate::inherit::descriptors(|descriptor| {
         if refused(crate::calls::directory::borrow(descriptor)).is_some() {
-            given_up.push(descriptor);
+            found.push(descriptor);
         }
     });
-    for &descriptor in &given_up {
+    found
+}
+
+/// Closes descriptors; the numbers of standard input, output and error stay taken.
+pub(crate) fn give_up(descriptors: &[sys::RawFd]) {
+    for &descriptor in descriptors {
         if !(unreached::is_standard(descriptor) && unreached::occupy(descriptor)) {
             crate::calls::descriptor::close_unheld(descriptor);
         }
     }
-    given_up.len()
 }
 
 /// Returns a directory's path as the kernel tells it, with symlinks resolved; the path as it is if

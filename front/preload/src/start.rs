@@ -63,7 +63,8 @@ unsafe extern "C" fn construct(count: c_int, arguments: *const *const c_char, va
 #[cold]
 fn stand_aside(environment: &'static Environment, why: &str) {
     own::set_environment(environment);
-    let count = crate::array::give_up_inherited(environment);
+    let inherited = crate::array::inherited(environment);
+    let count = inherited.len();
     let closed = if count == 0 { String::new() } else { heap::format!(" and {count} open files of it are closed") };
     let moved = match unreached::leave_directory(count) {
         Ok(None) => String::new(),
@@ -79,6 +80,7 @@ fn stand_aside(environment: &'static Environment, why: &str) {
         }
     };
     report!("this program {why}, so it does not see the array itself{closed}{moved}; programs it starts may");
+    crate::array::give_up(&inherited);
 }
 
 /// # Safety

@@ -202,19 +202,9 @@ pub(crate) fn withhold(
     };
     withheld.parted = !anchors.is_empty() && part_from_processes();
     let count = anchors.len();
-    if anchors.iter().any(|&anchor| is_standard(anchor))
-        && let Some(place) = unusable()
-    {
-        anchors.retain(|&anchor| !(is_standard(anchor) && withheld.handed_over.withdraw(anchor, place.as_raw_fd())));
-    }
-    for &descriptor in &anchors {
-        let flags = descriptor_flags(descriptor, F_GETFD, 0);
-        descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
-    }
     let (place, inside) = (Shown(place.to_bytes()), Shown(&inside));
     let (files, are) = if count == 1 { ("file", "is") } else { ("files", "are") };
     let closed = format_args!("{count} open {files} of the array {are} closed for it");
-    withheld.anchors = anchors;
     let moved = format_args!("it starts in {place}, where nothing can be made, and not in {inside}");
     match (is_inside, count) {
         // The line was printed when the exec began.
@@ -223,6 +213,18 @@ pub(crate) fn withhold(
         (true, _) => report!("{name}: {why} and runs without cxlraid: {closed}, and {moved}"),
         (false, _) => report!("{name}: {why} and runs without cxlraid: {closed}"),
     }
+    // The line was written where standard error leads to until now.
+    if (withheld.parted || !handover::shares_table())
+        && anchors.iter().any(|&anchor| is_standard(anchor))
+        && let Some(place) = unusable()
+    {
+        anchors.retain(|&anchor| !(is_standard(anchor) && withheld.handed_over.withdraw(anchor, place.as_raw_fd())));
+    }
+    for &descriptor in &anchors {
+        let flags = descriptor_flags(descriptor, F_GETFD, 0);
+        descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
+    }
+    withheld.anchors = anchors;
     Ok(withheld)
 }
 
@@ -265,11 +267,10 @@ pub(crate) const fn is_standard(number: RawFd) -> bool {
     matches!(number, 0..=2)
 }
 
-/// Opens one of [`PLACES`], or the root, by a descriptor that can neither be read nor written
-/// (`EBADF`), as if it were closed.
+/// Opens a symlink itself: what is done with the descriptor fails as if it were closed (`EBADF`), it
+/// leads to no directory, and nothing is opened by way of it (/dev/stdout).
 fn unusable() -> Option<OwnedFd> {
-    let open = |place: &CStr| openat(CWD, place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok();
-    PLACES.into_iter().chain([c"/"]).find_map(open)
+    openat(CWD, c"/proc/self", OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// Makes a number mean something that can neither be read nor written. Returns whether that was done.

@@ -331,8 +331,8 @@ impl Report {
     }
 
     /// What the log of events is told of things that do not fit: the wrong member, if one is known,
-    /// and what is wrong. A file's bytes, each kind of difference in its names, and a table are
-    /// told once for the same wrong members.
+    /// and what is wrong. A file's bytes that were mended, those that were not, each kind of difference
+    /// in its names, and a table are told once for the same wrong members.
     fn mismatch_events<'r>(&'r self) -> Vec<MismatchEvent<'r>> {
         let (mut told, mut events) = (BTreeSet::new(), Vec::new());
         let mut tell_at = |kind: &str, path: &str, slots: &[Slot], what: &str, at: Option<&'r DataView>| {
@@ -352,8 +352,13 @@ impl Report {
             );
         }
         let done = |data: &DataView| if data.mended == "no" { String::new() } else { format!("; {}", data.mended) };
-        for data in &self.mismatches {
-            tell_at("data", &data.path, &data.wrong, &format!("redundancy does not fit{}", done(data)), Some(data));
+        // What is left comes last: whoever reads the log takes the last word of a file.
+        let (left, mended): (Vec<_>, Vec<_>) =
+            self.mismatches.iter().partition(|data| !matches!(data.mended, "rewritten" | "recomputed"));
+        for (kind, all) in [("mended data", mended), ("data", left)] {
+            for data in all {
+                tell_at(kind, &data.path, &data.wrong, &format!("redundancy does not fit{}", done(data)), Some(data));
+            }
         }
         events
     }

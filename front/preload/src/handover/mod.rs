@@ -129,8 +129,11 @@ impl HandedOver {
     }
 
     /// Makes the number of an anchor mean what `place` does, until the exec fails. Returns whether that
-    /// was done. The process' own locks on the file go in any case.
+    /// was done: not if the process' locks on the file would go, also where the exec fails.
     pub(crate) fn withdraw(&mut self, number: RawFd, place: RawFd) -> bool {
+        if has_locks(number) {
+            return false;
+        }
         let anchor = descriptor_flags(number, F_DUPFD_CLOEXEC, sys::high_fd::base() as usize);
         if anchor < 0 {
             return false;
@@ -176,10 +179,7 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
         return None;
     }
     let uuid = array::namespace().ok()?.files().array().uuid().0;
-    // What a number means in a table that is another's, too, that one keeps when this process has
-    // executed its program.
-    let shares_table = process::shares_tables() || process::owns_tables() && !process::has_memory();
-    let numbers: &[RawFd] = if shares_table { &[] } else { anchors };
+    let numbers: &[RawFd] = if shares_table() { &[] } else { anchors };
     let (mut wanted, mut described) = (Vec::new(), Vec::new());
     for &number in numbers {
         let held = OPEN.lookup(number);
@@ -214,6 +214,12 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
         unsafe { syscall(__NR_unshare as usize, [CLONE_FS as usize, 0, 0, 0, 0, 0]) };
     }
     Some(Asked { mounts, wanted, described, before, reply })
+}
+
+/// Tells whether the table of descriptors is another process', too: what a number means there, that
+/// one keeps when this process has executed its program.
+pub(crate) fn shares_table() -> bool {
+    process::shares_tables() || process::owns_tables() && !process::has_memory()
 }
 
 impl Asked {

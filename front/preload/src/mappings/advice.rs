@@ -3,7 +3,7 @@
 //! concerns the file; both kinds are served here.
 
 use super::change::{is_locked, pages};
-use super::{Mappings, PAGE, any, table};
+use super::{Mappings, any, table};
 use crate::call::{Call, Verdict};
 use crate::calls::data::{Buffer, buffers};
 use crate::calls::fetch;
@@ -161,10 +161,9 @@ impl Mappings {
             }
             is_any = true;
             let (from, to) = mapping.part(start, end);
-            for page in (from..to.min(mapping.composed)).step_by(PAGE) {
-                // Without space the kernel finds no right, and says so.
-                let _ = self.give(index, page);
-            }
+            let to = to.min(mapping.composed);
+            // Without space the kernel finds no right, and says so.
+            self.give_part(index, from, to);
         }
         is_any
     }

@@ -124,7 +124,8 @@ fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Ou
     if table.mend_page(mapping, address) {
         return Outcome::Fault;
     }
-    let given = match mapping.give(address, table.tracker.as_ref()) {
+    // What is missing where the page cannot be had is no right.
+    let given = match if access.forbidden { mapping.give(address, table.tracker.as_ref()) } else { Ok(false) } {
         Err(OsError::NOMEM) => table.give_unsplit(mapping, address),
         given => given,
     };
@@ -218,9 +219,7 @@ pub(crate) fn let_through(address: usize, bytes: usize) -> bool {
     let mut given = false;
     for index in table.touching(address, end) {
         let (from, to) = table.list[index].part(address, end);
-        for page in (from / PAGE * PAGE..to).step_by(PAGE) {
-            given |= table.give(index, page).unwrap_or(false);
-        }
+        given |= table.give_part(index, from / PAGE * PAGE, to);
     }
     given
 }

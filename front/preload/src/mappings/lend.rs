@@ -270,10 +270,8 @@ impl Mappings {
                 lent = true;
             }
             let (from, to) = mapping.part(start, end);
-            for page in (from / PAGE * PAGE..to).step_by(PAGE) {
-                // If the right cannot be given, the kernel refuses the call.
-                let _ = self.give(index, page);
-            }
+            // If the right cannot be given, the kernel refuses the call.
+            self.give_part(index, from / PAGE * PAGE, to);
         }
         lent
     }

@@ -334,6 +334,27 @@ impl Mappings {
         }
     }
 
+    /// Gives every granule that `start..end` of the mapping `index` touches the right to store, up to
+    /// the first that cannot have it. Returns whether one has got it.
+    pub(super) fn give_part(&mut self, index: usize, start: usize, end: usize) -> bool {
+        let (mut at, mut given) = (start, false);
+        while at < end {
+            let mapping = &self.list[index];
+            let Some(granule_bytes) = mapping.rights.as_ref().map(|rights| rights.granule_bytes) else { break };
+            let next = mapping.granule(mapping.offset_at(at) / granule_bytes, granule_bytes).1;
+            match self.give(index, at) {
+                Ok(is_new) => given |= is_new,
+                Err(_) => break,
+            }
+            // Behind what is composed nothing can be given.
+            if next <= at {
+                break;
+            }
+            at = next;
+        }
+        given
+    }
+
     /// Gives the granule at `address` of `mapping` the right to store after the kernel has refused
     /// to split the mapping further. First the granules of all mappings give the right back and are
     /// followed, so that the kernel joins the pieces. If the kernel still refuses, the program
