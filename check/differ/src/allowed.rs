@@ -32,6 +32,8 @@ const fn parts(call: &'static str, plain: &'static str, array: &'static str, rea
 
 /// README.md says it of programs.
 const TEXT: &str = "an array starts a program that is open for writing, from a copy; what is no program it refuses as such";
+/// README.md says it of programs, too.
+const READ_TO_EXECUTE: &str = "an array reads a program to start it, and who may execute it and not read it may not start it";
 /// What a load has found in private mappings stands behind these words.
 pub(crate) const OWN: &str = " and own ";
 /// Stands behind the answer of an openat2(2) that opens only what is in the kernel's caches.
@@ -59,6 +61,8 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     parts("renameat2-whiteout", "0", "E22", "an array makes no whiteouts (RENAME_WHITEOUT), which are overlayfs' own affair"),
     may("execve", "E26", "E8", TEXT),
     may("execveat", "E26", "E8", TEXT),
+    may("execve", "E26", "E13", READ_TO_EXECUTE),
+    may("execveat", "E26", "E13", READ_TO_EXECUTE),
     parts("fcntl-lock-last", "0", "", LAST_BYTES),
     may("load", "SIGBUS-private", "", PRIVATE_TAIL),
     may("store", "SIGBUS-private", "0", PRIVATE_TAIL),
