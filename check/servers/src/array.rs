@@ -19,8 +19,8 @@ use std::{
     },
 };
 
-/// The library maps open files in windows of this size (media/dax).
-const WINDOW_BYTES: u64 = 1 << 30;
+/// The library maps open files in windows of these sizes, small files in the first (media/dax).
+const WINDOWS_BYTES: [u64; 2] = [2 << 20, 1 << 30];
 
 /// Level and members.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +192,7 @@ impl<'a> Array<'a> {
             let path = line.find('/').map_or("", |at| &line[at..]);
             let ours = path.starts_with(&own) && !path.contains("/.cxlraid/");
             let copy = path.starts_with("/dev/shm/cxlraid-") && path.contains("-map-");
-            line.contains(" rw-s ") && (ours || copy) && range_bytes(line) < WINDOW_BYTES
+            line.contains(" rw-s ") && (ours || copy) && !WINDOWS_BYTES.contains(&range_bytes(line))
         };
         maps.lines().filter(is_mapping).map(|line| line[line.find('/').unwrap_or(0)..].to_owned()).collect()
     }

@@ -44,11 +44,11 @@ const LINK: &str = r#"
 set -e -o pipefail
 cd "$1"
 gcc -O1 -c main.c -o main.o; gcc -O1 -fPIC -DLIBRARY -c main.c -o library.o; gcc -c blob.s -o blob.o
-# Runs gcc under strace, which itself runs without the library. Says whether gcc mapped its output; mappings of 1 GiB are the
-# library's windows and do not count.
+# Runs gcc under strace, which itself runs without the library. Says whether gcc mapped its output; mappings of 1 GiB and of 2
+# MiB are the library's windows and do not count.
 link() {
     env -u LD_PRELOAD strace -f -y --seccomp-bpf -s 0 -e trace=mmap -E LD_PRELOAD="$LD_PRELOAD" -o "$W/calls" gcc "$@"
-    grep 'mmap(' "$W/calls" | grep -v ', 1073741824,' >"$W/mapped"
+    grep 'mmap(' "$W/calls" | grep -v -e ', 1073741824,' -e ', 2097152,' >"$W/mapped"
     if grep -qE 'MAP_SHARED[^,]*, [0-9]+<[^>]*(/(program|library)\.(bfd|gold|lld|mold)|/\.mold-|/cxlraid-[^/]*-map-)' "$W/mapped"; then echo mapped; else echo written; fi
 }
 for linker in bfd gold lld mold; do
