@@ -18,6 +18,8 @@ use format::LaneKind;
 use medium::Medium;
 use sys::OsError;
 use sys::rustix::fs::{Mode, Stat, Timespec, fchmod, fstat};
+use sys::rustix::process::getegid;
+use sys::rustix::thread::{CapabilitySet, capabilities};
 use units::{MemberSet, PAGE_BYTES};
 
 /// The most a growing backing file gets in advance.
@@ -27,6 +29,8 @@ const ADVANCE_BYTES_MAX: u64 = 2 << 20;
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// How many times a file that a process has opened grows by no more than it needs.
 const EXACT_GROWTHS: u32 = 2;
+/// The set-group-id bit of a mode.
+const SET_GROUP_ID: u32 = 0o2000;
 /// The unit of `st_blocks` (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
 /// From this size on a backing file grows in whole huge pages.
@@ -427,7 +431,19 @@ enum Look {
 /// Tells whether the kernel would take set-user-id or set-group-id from a backing file if this
 /// process cut it, and the process may not give them back.
 fn would_lose_set_id(backing: &Backing, stat: &Stat) -> bool {
-    stat.st_mode & SET_ID != 0 && backing.fd().and_then(|fd| fchmod(fd, Mode::from_raw_mode(stat.st_mode & 0o7777))).is_err()
+    if stat.st_mode & SET_ID == 0 {
+        return false;
+    }
+    // Of an owner who is not in the file's group chmod(2) itself takes set-group-id, and says nothing.
+    // Who is in it by a supplementary group counts as not being there: the file keeps the space.
+    let is_foreign = || {
+        let has_right = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::FSETID));
+        getegid().as_raw() != stat.st_gid && !has_right
+    };
+    if stat.st_mode & SET_GROUP_ID != 0 && is_foreign() {
+        return true;
+    }
+    backing.fd().and_then(|fd| fchmod(fd, Mode::from_raw_mode(stat.st_mode & 0o7777))).is_err()
 }
 
 /// Tells whether a file was modified in this moment.

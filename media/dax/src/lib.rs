@@ -356,12 +356,17 @@ impl Backing {
     #[inline]
     fn span_of_window(&self, offset: u64) -> Option<Span> {
         let window = self.windows.at(offset)?;
-        let Some(base) = window.mapped() else { return self.span_of_unmapped(window, offset) };
-        Some(span_in(base, self.windows.bytes(), offset))
+        if let Some(base) = window.mapped() {
+            return Some(span_in(base, self.windows.bytes(), offset));
+        }
+        match self.windows.early_mapped(offset) {
+            Some(base) => Some(span_in(base, windows::EARLY_BYTES, offset)),
+            None => self.span_of_unmapped(window, offset),
+        }
     }
 
     /// Does what [`Self::span_of_window`] does where `window`, in which `offset` lies, is not mapped.
-    #[inline(never)]
+    #[cold]
     fn span_of_unmapped(&self, window: &windows::Window, offset: u64) -> Option<Span> {
         let (window, bytes) = match self.windows.early(offset, || self.bytes().ok()) {
             Some(early) => (early, windows::EARLY_BYTES),

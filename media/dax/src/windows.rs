@@ -187,6 +187,12 @@ impl Windows {
         Self { first: Window::new(), early: Window::new(), has_early, root: AtomicPtr::new(ptr::null_mut()), shift }
     }
 
+    /// Where the window of [`EARLY_BYTES`] is mapped, if it is and holds `offset`.
+    #[inline]
+    pub(crate) fn early_mapped(&self, offset: u64) -> Option<NonNull<u8>> {
+        self.early.mapped().filter(|_| offset < EARLY_BYTES)
+    }
+
     /// The window of [`EARLY_BYTES`] that a file of this many bytes is mapped through where `offset`
     /// lies; None where it is one of the windows of [`Windows::bytes`]. `bytes` is asked once at most.
     pub(crate) fn early(&self, offset: u64, bytes: impl FnOnce() -> Option<u64>) -> Option<&Window> {
