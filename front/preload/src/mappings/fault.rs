@@ -124,8 +124,8 @@ fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Ou
     if table.mend_page(mapping, address) {
         return Outcome::Fault;
     }
-    // What is missing where the page cannot be had is no right.
-    let given = match if access.forbidden { mapping.give(address, table.tracker.as_ref()) } else { Ok(false) } {
+    // Also where no right was missing: another thread may have composed the page since.
+    let given = match mapping.give(address, table.tracker.as_ref()) {
         Err(OsError::NOMEM) => table.give_unsplit(mapping, address),
         given => given,
     };
