@@ -274,6 +274,19 @@ fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool
     let thread = gettid().as_raw_nonzero().get() as u32;
     let word = u64::from(me.get()) << 32 | u64::from(thread);
     let start = thread as usize % owners.len();
+    // Those of our own threads that have ended come first: a program that starts and ends many would
+    // have all lanes in the end, and other programs ask for none of a live program's.
+    for (lane, owner) in owners.iter().enumerate() {
+        let present = owner.load(Ordering::Relaxed);
+        let is_own = present & OF_MAPPINGS == 0 && present >> 32 == u64::from(me.get());
+        if is_own
+            && is_abandoned(present, me, &is_alive, false)
+            && owner.compare_exchange(present, word, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            sys::thread::block().lane.store(lane as u32 + 1, Ordering::Relaxed);
+            return lane;
+        }
+    }
     for pass in 0u32.. {
         for step in 0..owners.len() {
             let lane = (start + step) % owners.len();
@@ -309,4 +322,24 @@ fn is_abandoned(word: u64, me: OwnerId, is_alive: &impl Fn(OwnerId) -> bool, nee
     }
     let pid = sys::rustix::process::getpid().as_raw_nonzero().get() as u32;
     !sys::task::is_there(pid, word as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn threads_that_end_leave_their_lane_to_the_next_one() {
+        let owners: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+        let me = OwnerId::new(7).unwrap();
+        for _ in 0..40 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| acquire(&owners, me, |_| true, |_| panic!("nothing is inherited from this process")));
+            });
+        }
+        // A thread's number may be another one's before the kernel has quite ended it.
+        let taken = owners.iter().filter(|owner| owner.load(Ordering::Relaxed) != 0).count();
+        assert!((1..=4).contains(&taken), "{taken} lanes");
+    }
 }
