@@ -1,36 +1,9 @@
 //! Results: rows, goals, a table for people and JSON for programs.
 
 use serde::{Deserialize, Serialize};
+pub(crate) use stage::goal::Check;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-/// One figure held against its goal.
-#[derive(Clone, Serialize, Deserialize, Debug)]
-pub(crate) struct Check {
-    /// What is compared, as "of the limit".
-    pub(crate) what: String,
-    pub(crate) value: f64,
-    pub(crate) goal: f64,
-    /// Whether the value has to be at most (otherwise at least) the goal.
-    pub(crate) at_most: bool,
-    pub(crate) ok: bool,
-}
-
-impl Check {
-    pub(crate) fn at_most(what: &str, value: f64, goal: f64) -> Self {
-        Self { what: what.to_owned(), value, goal, at_most: true, ok: value <= goal }
-    }
-
-    pub(crate) fn at_least(what: &str, value: f64, goal: f64) -> Self {
-        Self { what: what.to_owned(), value, goal, at_most: false, ok: value >= goal }
-    }
-
-    fn text(&self) -> String {
-        let relation = if self.at_most { "<=" } else { ">=" };
-        let verdict = if self.ok { "ok" } else { "SHORT" };
-        format!("{} {} ({relation} {}) {verdict}", short(self.value), self.what, short(self.goal))
-    }
-}
 
 /// One case.
 #[derive(Clone, Default, Serialize, Deserialize, Debug)]
@@ -117,10 +90,6 @@ impl Report {
 }
 
 /// A number with the digits that mean something.
-fn short(value: f64) -> String {
-    if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
-}
-
 /// The processor and the kernel.
 pub(crate) fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();

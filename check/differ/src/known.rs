@@ -529,6 +529,16 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             rights(Rights::DropForFiles),
         ]
     },
+    // The owner of a file who is not in its group closes it, with space that it got in advance.
+    || {
+        vec![
+            call("fchown", vec![Number(3), Number(1001), Number(1002)]),
+            call("ftruncate", vec![Number(3), Number(70_000)]),
+            call("chmod", vec![path("f0"), Number(0o6777)]),
+            call("write", vec![Number(3), Memory(Place::Good), Number(4095)]),
+            rights(Rights::DropEffective),
+        ]
+    },
     // What a private mapping shows of a file that is written to afterwards, on an array that lacks
     // a member.
     || {

@@ -1,5 +1,5 @@
-//! What the issue asks of the report and is not measured, with the reason: nobody shall take silence
-//! for a result.
+//! The list of measurements that belong into the evaluation and are not made, each with the reason:
+//! nobody shall take silence for a result.
 
 /// What is missing, and why.
 pub(crate) const GAPS: &[(&str, &str)] = &[

@@ -6,19 +6,10 @@
 
 use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
+pub(crate) use stage::goal::Check;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// A figure that a program which measures has held against a goal of its own.
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
-pub(crate) struct Check {
-    pub(crate) what: String,
-    pub(crate) value: f64,
-    pub(crate) goal: f64,
-    pub(crate) at_most: bool,
-    pub(crate) ok: bool,
-}
 
 /// What a part measured, before it is known on what machine.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, Debug)]

@@ -125,6 +125,24 @@ fn verifying_is_on_record_and_can_be_changed_while_programs_run() {
     examined(false);
 }
 
+/// A program that has given up its rights before its first read of a file may not reach the sums. It
+/// reads what is there, and no error is made of that.
+#[test]
+fn a_program_without_rights_to_the_sums_reads_as_before() {
+    if !sys::rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: only root can give up rights");
+        return;
+    }
+    let bench = filled("5", 3, &["--verify", "read"]);
+    (0..3).for_each(|member| flip(&bench, member, 4096 * (member + 1) as u64));
+    let script = "import os, sys\nfile = os.open('/data/file', os.O_RDONLY)\nos.setresuid(65534, 65534, 65534)\n\
+                  while True:\n    piece = os.read(file, 65536)\n    if not piece: break\n    os.write(1, piece)";
+    let output = on_array(&bench, &["python3", "-c", script]).output().unwrap();
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(output.stdout.len() == content().len() && output.stdout != content(), "nothing was verified");
+    assert!(read(&bench).stdout == content(), "with rights everything is");
+}
+
 #[test]
 fn without_checksums_there_is_nothing_to_verify() {
     let bench = Bench::new();

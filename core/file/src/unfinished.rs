@@ -158,7 +158,7 @@ impl Inode {
     #[cold]
     pub(crate) fn leave_tail(&self) {
         self.add_flags(format::FLAG_SLACK);
-        // Whatever a dead process has left there stays to be finished.
+        // If a dead process has left something there, that has still to be finished.
         let next = |left| matches!(left, 0 | TAIL_LONG).then_some(TAIL_OF_FAILED);
         let _ = self.shared().tail_unfinished.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }

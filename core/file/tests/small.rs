@@ -96,6 +96,30 @@ fn the_first_bytes_of_a_small_file_take_what_they_need_and_are_redundant() {
 }
 
 #[test]
+fn a_small_file_takes_what_it_needs_twice_and_then_more() {
+    for shape in SHAPES {
+        let array = TestArray::new(shape.0, shape.1, shape.2);
+        if !is_volatile(&array.member_path(0)) {
+            continue;
+        }
+        let file = array.open("f", array.create("f"));
+        let needed = |bytes: u64| vec![file.geometry().member_bytes(bytes); shape.1];
+        let what = format!("RAID {}, {} members, chunk {}", shape.0, shape.1, shape.2);
+        for round in 1..=3 {
+            // A whole row of chunks, so that each write needs more space on every member.
+            let bytes = file.geometry().stripe_bytes().next_multiple_of(20_000);
+            write(&file, (round - 1) * bytes, &vec![7; bytes as usize]);
+            let (found, exact) = (lengths(&array, shape.1), needed(round * bytes));
+            match round {
+                1 | 2 => assert_eq!(found, exact, "{what}"),
+                _ => assert!(found.iter().zip(&exact).all(|(found, exact)| found > exact), "{what}: {found:?} {exact:?}"),
+            }
+        }
+        assert_eq!(file.verify(), Ok(0), "{what}");
+    }
+}
+
+#[test]
 fn a_small_file_that_grows_by_many_writes_is_no_longer_than_its_bytes_when_it_is_closed() {
     for shape in SHAPES {
         let mut random = Random(shape.2 + shape.1 as u64);

@@ -305,6 +305,15 @@ fn reads_that_verify_give_right_bytes_or_none() {
     }
 }
 
+/// Changes a byte of the file as a program's store through a mapping does, on the copy that mappings
+/// show.
+fn store_past_locks(array: &TestArray, file: &FileRef, offset: u64) {
+    let geometry = file.geometry();
+    let place = geometry.locate(offset);
+    let slot = geometry.data_slot(place.stripe, place.column, 0);
+    flip(array, slot, geometry.member_offset(place.stripe) + place.within);
+}
+
 /// Reads of a file that a program has mapped to store to verify as well: what was stored through the
 /// mapping is no rot, and what has rotted elsewhere is read from the other copies.
 #[test]
@@ -319,10 +328,7 @@ fn reads_of_mapped_files_verify() {
         let mapped = Mapped::new(&file).unwrap();
         mapped.store_directly().unwrap();
         mapped.cover(0, 65536).unwrap();
-        // As a program's store, on the copy that mappings show.
-        let place = file.geometry().locate(4096 * 2 + 7);
-        let slot = file.geometry().data_slot(place.stripe, place.column, 0);
-        flip(&array, slot, file.geometry().member_offset(place.stripe) + place.within);
+        store_past_locks(&array, &file, 4096 * 2 + 7);
         content[4096 * 2 + 7] = read(&file, 4096 * 2 + 7, 1)[0];
         for slot in 0..members {
             flip(&array, slot, file.geometry().member_bytes(400_000) / 4096 * 4096 + 4096 * slot as u64 + 9);
@@ -460,19 +466,16 @@ fn stores_through_mappings_are_no_rot() {
         let mapped = Mapped::new(&file).unwrap();
         mapped.store_directly().unwrap();
         mapped.cover(0, 65536).unwrap();
-        // As a program's store, on the copy that mappings show.
-        let place = file.geometry().locate(4096 * 2 + 7);
-        let slot = file.geometry().data_slot(place.stripe, place.column, 0);
-        flip(&array, slot, file.geometry().member_offset(place.stripe) + place.within);
+        store_past_locks(&array, &file, 4096 * 2 + 7);
         write(&file, 20_000, &[1; 5000]);
         mapped.follow([(0, 65536)]).unwrap();
         write(&file, 4096 * 2, &[2; 4096]);
         assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members}");
-        flip(&array, slot, file.geometry().member_offset(place.stripe) + place.within);
+        store_past_locks(&array, &file, 4096 * 2 + 7);
         mapped.follow([(0, 65536)]).unwrap();
         drop(mapped);
         assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} {members}");
-        flip(&array, slot, file.geometry().member_offset(place.stripe) + place.within);
+        store_past_locks(&array, &file, 4096 * 2 + 7);
         let found = scrub(&file, ScrubMode::Repair);
         assert!(matches!(&found[..], [(_, Mended::Rewritten)]), "{level:?} {members}: sealed, and then rotten: {found:?}");
     }

@@ -274,8 +274,9 @@ fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool
     let thread = gettid().as_raw_nonzero().get() as u32;
     let word = u64::from(me.get()) << 32 | u64::from(thread);
     let start = thread as usize % owners.len();
-    // Those of our own threads that have ended come first: a program that starts and ends many would
-    // have all lanes in the end, and other programs ask for none of a live program's.
+    // The lanes of this process' threads that have ended are taken first. Otherwise a program that
+    // starts and ends many threads would have all lanes in the end: another process does not ask
+    // whether the threads of a living one live.
     for (lane, owner) in owners.iter().enumerate() {
         let present = owner.load(Ordering::Relaxed);
         let is_own = present & OF_MAPPINGS == 0 && present >> 32 == u64::from(me.get());

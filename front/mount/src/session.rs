@@ -177,8 +177,12 @@ impl Session {
                 Err(_) => return,
             };
             if is_last && self.workers.fetch_add(1, Ordering::AcqRel) < WORKER_COUNT_MAX {
+                let work = move || {
+                    self.work(scope);
+                    self.workers.fetch_sub(1, Ordering::AcqRel);
+                };
                 // Without memory for another thread those that there are go on.
-                if thread::Builder::new().spawn_scoped(scope, move || self.work(scope)).is_err() {
+                if thread::Builder::new().spawn_scoped(scope, work).is_err() {
                     self.workers.fetch_sub(1, Ordering::AcqRel);
                 }
             } else if is_last {

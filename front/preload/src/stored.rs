@@ -47,8 +47,8 @@ pub(crate) struct Stored {
     pub(crate) libraries: Vec<Vec<u8>>,
     /// The logical path of the file, if the program is no script with an interpreter of the host.
     pub(crate) file: Option<Vec<u8>>,
-    /// What was opened for the next program: what the kernel executes, and the file that a copy was
-    /// made of. Closed if the exec fails.
+    /// The descriptors that were opened for the next program: of the file that the kernel executes, and
+    /// of the one that a copy was made of. The library closes them if the exec fails.
     pub(crate) opened: [Option<RawFd>; 2],
 }
 

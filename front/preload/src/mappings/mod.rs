@@ -143,7 +143,7 @@ impl Mapping {
 /// A file with mappings that could be stored to or show a shared copy.
 struct Followed {
     mapped: Mapped,
-    /// What of it could not be followed when it was tried; to be tried again.
+    /// The ranges that could not be followed when it was tried; each period tries them again.
     owed: Runs,
 }
 
