@@ -222,12 +222,12 @@ impl Inode {
     pub(crate) fn with_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         let shared = self.shared();
         self.with_size_lock(|| {
-            let is_left = match shared.tail_unfinished.load(Ordering::Relaxed) {
-                0 => true,
-                TAIL_LONG | TAIL_OF_FAILED => self.would_lose_set_id(),
-                _ => false,
+            let is_due = match shared.tail_unfinished.load(Ordering::Relaxed) {
+                0 => false,
+                TAIL_LONG | TAIL_OF_FAILED => !self.would_lose_set_id(),
+                _ => true,
             };
-            let finished = if is_left { Ok(()) } else { self.finish_tail() };
+            let finished = if is_due { self.finish_tail() } else { Ok(()) };
             finished.and_then(|()| change(shared.size()))
         })
     }
