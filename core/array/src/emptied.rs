@@ -4,10 +4,16 @@
 use crate::member::{Member, Standing};
 use crate::why;
 use alloc::vec::Vec;
+use core::mem::MaybeUninit;
 use sys::high_fd::Raised;
-use sys::rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
-use sys::{AsFd as _, BorrowedFd, OsError};
+use sys::rustix::fs::{Dir, FileType, Mode, OFlags, RawDir, ResolveFlags, openat, openat2};
+use sys::{AsFd as _, BorrowedFd, OsError, OwnedFd};
 use units::{MemberSet, Slot};
+
+/// How a directory is opened to be listed.
+const TO_LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// The bytes of a directory's records that are read at a time.
+const LISTED_BYTES: usize = 1024;
 
 /// Members out of which everything but `.cxlraid` was removed have not what the others have: each
 /// member has the directories of the prefixes since the array was made.
@@ -46,7 +52,25 @@ pub fn holds_names(root: BorrowedFd<'_>, path: &[u8]) -> sys::Result<bool> {
         Err(OsError::NOENT) => return Ok(false),
         opened => opened?,
     };
-    for entry in Dir::read_from(&*directory)? {
+    holds_any(&directory)
+}
+
+/// Tells whether a member's directory holds nothing but what mkfs puts into a new file system, and
+/// `.cxlraid`.
+///
+/// # Errors
+/// The kernel's, of looking into the directory.
+pub fn is_empty(root: BorrowedFd<'_>) -> sys::Result<bool> {
+    // The offset of a descriptor that is read from is shared with whoever has a copy of it.
+    let directory = openat(root, c".", TO_LIST, Mode::empty())?;
+    Ok(!holds_any(&directory)?)
+}
+
+/// Tells whether a directory, which was opened to be listed once, holds any names of its own.
+fn holds_any(directory: &OwnedFd) -> sys::Result<bool> {
+    let mut buffer = [MaybeUninit::uninit(); LISTED_BYTES];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = entries.next() {
         if !is_of_member(entry?.file_name().to_bytes()) {
             return Ok(true);
         }
@@ -80,6 +104,5 @@ fn is_of_member(name: &[u8]) -> bool {
 }
 
 fn open_beneath(directory: BorrowedFd<'_>, path: &[u8]) -> sys::Result<Raised> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat2(directory, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS).and_then(Raised::new)
+    openat2(directory, path, TO_LIST, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS).and_then(Raised::new)
 }

@@ -1,6 +1,7 @@
 //! A member directory: what is found at a path, and what it counts for.
 
 use crate::access;
+use crate::emptied::is_empty;
 use crate::error::{AttachError, describe};
 use crate::regular::{NOT_A_FILE, open_regular};
 use crate::runtime::Directory;
@@ -10,8 +11,8 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use format::{Outline, Superblock, SuperblockError, TableKind, Uuid, Version};
 use sys::high_fd::Raised;
-use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
-use sys::{AsFd, BorrowedFd, OsError, OwnedFd};
+use sys::rustix::fs::{self, AtFlags, Mode, OFlags};
+use sys::{AsFd, OsError, OwnedFd};
 use units::{Shown, Slot};
 
 /// Whether a member can be used.
@@ -354,18 +355,6 @@ impl Member {
     pub(crate) fn is_emptied(&self) -> bool {
         self.root().is_some_and(|root| is_empty(root.as_fd()) == Ok(true))
     }
-}
-
-/// Whether a member's directory holds nothing but what mkfs puts into a new file system, and
-/// `.cxlraid`.
-#[must_use = "the directory is only looked into"]
-pub fn is_empty(root: BorrowedFd<'_>) -> sys::Result<bool> {
-    for entry in Dir::read_from(root)? {
-        if !matches!(entry?.file_name().to_bytes(), b"." | b".." | b"lost+found" | b".cxlraid") {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 impl Finding {

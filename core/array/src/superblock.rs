@@ -440,7 +440,7 @@ fn read_from(file: &OwnedFd) -> Result<(Superblock, usize)> {
 
 /// Whether the superblocks have been updated since `newest` was read.
 pub(crate) fn is_outdated(newest: &Superblock, members: &[Member]) -> bool {
-    let now = members.iter().filter_map(|member| read(member.meta()?).ok());
+    let now = members.iter().filter_map(|member| read_from(member.superblock().ok()?).ok());
     now.map(|(superblock, _)| superblock.event_count).max().is_some_and(|event_count| event_count > newest.event_count)
 }
 

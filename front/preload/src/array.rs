@@ -624,10 +624,14 @@ pub(crate) fn adopt(descriptor: sys::RawFd) {
     if adopt_own(descriptor) {
         return;
     }
+    let link = crate::calls::directory::link_target_of_any(descriptor);
+    match link.as_deref().unwrap_or_default() {
+        link if link.starts_with(b"pipe:[") || link.starts_with(b"socket:[") => return,
+        link if link.starts_with(b"anon_inode:") => return crate::calls::events::adopt(descriptor, link),
+        _ => {}
+    }
     if let Some((node, flags)) = Node::from_anchor(descriptor) {
         OPEN.install(descriptor, OPEN.describe_shared(node, flags));
-    } else {
-        crate::calls::events::adopt(descriptor);
     }
 }
 

@@ -102,6 +102,9 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     if let Some(path) = environment.get_c_str(b"CXLRAID_DEBUG_SUD") {
         sud::prepare(path);
     }
+    // Before the library opens anything for good: what the kernel lists it makes first.
+    let mut inherited = Vec::new();
+    inherit::descriptors(|descriptor| inherited.push(descriptor));
     // SAFETY: the library's own header and segments.
     if let Some(image) = unsafe { patch::elf::Image::at(own::address()) } {
         let text = image.texts().next().unwrap_or_default();
@@ -118,8 +121,6 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     crate::array::start(environment);
     // The former program's library has left descriptors by which files are found, and without which
     // the process' locks on them go. High numbers of the program's own may lie above them.
-    let mut inherited = Vec::new();
-    inherit::descriptors(|descriptor| inherited.push(descriptor));
     inherited.retain(|&descriptor| !crate::array::adopt_own(descriptor));
     inherited.into_iter().rev().for_each(crate::array::adopt);
     crate::array::forget_former_programs();

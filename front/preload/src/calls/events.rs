@@ -74,10 +74,10 @@ pub(crate) fn be_child() {
     }
 }
 
-/// Looks at a descriptor that was given to this process and is not an anchor: if it is one of
-/// inotify or fanotify, it may hold watches on files of the array.
-pub(crate) fn adopt(descriptor: RawFd) {
-    let Some(link) = link_target_of_any(descriptor).filter(|link| link.starts_with(b"anon_inode:")) else { return };
+/// Looks at a descriptor that was given to this process and has no file behind it. `link` is what
+/// the kernel calls it ("anon_inode:inotify"). One of inotify or fanotify may hold watches on files
+/// of the array.
+pub(crate) fn adopt(descriptor: RawFd, link: &[u8]) {
     if link.ends_with(b"inotify") || link.ends_with(b"[fanotify]") {
         begin();
     }

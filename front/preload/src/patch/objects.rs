@@ -327,9 +327,11 @@ impl Patcher {
 
     fn patch(&mut self, object: &Object) {
         for text in object.image.texts() {
-            let here: Vec<Site> = object.sites.iter().filter(|site| text.contains(site.start)).copied().collect();
+            // Sites are in ascending order ([`scan`]).
+            let sites = &object.sites[object.sites.partition_point(|site| site.start < text.start)..];
+            let here = &sites[..sites.partition_point(|site| site.start < text.end)];
             if !here.is_empty() {
-                self.text(&object.image, text, &here, object.caller);
+                self.text(&object.image, text, here, object.caller);
             }
         }
     }
@@ -346,10 +348,12 @@ impl Patcher {
             self.area = Area::new(memory, bytes.max(8 * PAGE_BYTES));
         }
         let Some(area) = &mut self.area else { return };
-        let jumps: Vec<(u64, u64, &Site)> = sites
-            .iter()
-            .filter_map(|site| Some((image.bias.wrapping_add(site.start), area.write(site, image.bias, caller)?, site)))
-            .collect();
+        let mut jumps: Vec<(u64, u64, &Site)> = Vec::with_capacity(sites.len());
+        jumps.extend(
+            sites
+                .iter()
+                .filter_map(|site| Some((image.bias.wrapping_add(site.start), area.write(site, image.bias, caller)?, site))),
+        );
         let (Some(first), Some(last)) = (jumps.first(), jumps.last()) else { return };
         let start = first.0 as usize & !(PAGE_BYTES - 1);
         let end = (last.0 as usize + JUMP_BYTES + usize::from(last.2.displaced)).next_multiple_of(PAGE_BYTES);
