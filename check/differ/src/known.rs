@@ -217,6 +217,9 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             call("stat", vec![path("d1/new/../f0"), Memory(Place::Good)]),
             link((-100, "../data/s4/../f0"), (5, "../data/l2"), 0),
             call("unlink", vec![path("d1/new")]),
+            call("symlink", vec![path("%/hs/x"), path("d1/new")]),
+            call("chdir", vec![path("d1/new")]),
+            call("unlink", vec![path("d1/new")]),
         ]
     },
     // mremap of a mapping of a file: lengths that cannot be, and a copy that may not move.
@@ -527,6 +530,15 @@ const PROGRAMS: &[fn() -> Vec<Step>] = &[
             call("pwrite64", vec![Number(3), Memory(Place::Null), Number(70_000), Number(0)]),
             call("fchmodat", vec![Number(-100), path("@/f0"), Number(0o2755)]),
             rights(Rights::DropForFiles),
+        ]
+    },
+    // A write that fails and may not keep set-user-id: the bits that the file gets afterwards stay.
+    || {
+        vec![
+            rights(Rights::DropForFiles),
+            rights(Rights::TakeBack),
+            call("pwrite64", vec![Number(3), Memory(Place::Before(0)), Number(4097), Number(1 << 20)]),
+            call("chmod", vec![path("f0"), Number(0o7777)]),
         ]
     },
     // The owner of a file who is not in its group closes it, with space that it got in advance.

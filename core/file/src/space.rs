@@ -11,6 +11,7 @@ use crate::Inode;
 use crate::inode::Modification;
 use crate::privileges::SET_ID;
 use crate::stripes::Blocks;
+use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use dax::Backing;
@@ -355,6 +356,20 @@ impl Inode {
     pub(crate) fn would_lose_set_id(&self) -> bool {
         let would_lose = |backing: &Backing| backing.fd().and_then(fstat).is_ok_and(|stat| would_lose_set_id(backing, &stat));
         self.in_use().any(|(_, backing)| would_lose(backing))
+    }
+
+    /// Runs a change of the backing files that no program has asked for. Set-user-id and set-group-id
+    /// bits that the kernel takes from the files then are given back, as far as this process may.
+    pub(crate) fn keeping_set_id<T>(&self, change: impl FnOnce() -> T) -> T {
+        let mode = |backing: &Backing| backing.fd().and_then(fstat).ok().map(|stat| stat.st_mode);
+        let before: Vec<_> = self.in_use().map(|(slot, backing)| (slot, mode(backing))).collect();
+        let result = change();
+        for (slot, backing) in self.in_use() {
+            let kept = before.iter().find(|&&(before, _)| before == slot).and_then(|&(_, mode)| mode);
+            let Some(kept) = kept.filter(|before| before & SET_ID != 0 && mode(backing) != Some(*before)) else { continue };
+            let _ = backing.fd().and_then(|fd| fchmod(fd, Mode::from_raw_mode(kept & 0o7777)));
+        }
+        result
     }
 
     pub(crate) fn add_flags(&self, flags: u32) {

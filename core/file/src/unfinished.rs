@@ -302,6 +302,15 @@ impl Inode {
         // Nobody has written what is mended then, so the file is as old as before.
         let is_only_long = self.shared().tail_unfinished.load(Ordering::Relaxed) == TAIL_LONG;
         let times = if is_only_long { self.times_from_others_than(self.lost_bytes()) } else { None };
+        self.keeping_set_id(|| self.finish_tail_locked())?;
+        self.keep_times(times);
+        self.shared().tail_unfinished.store(0, Ordering::Relaxed);
+        drop(held);
+        Ok(())
+    }
+
+    /// Does the work of [`Self::finish_tail`]. All stripe locks are held.
+    fn finish_tail_locked(&self) -> Result<(), OsError> {
         // What waits in the journal comes first. It may make the file longer, and nothing may be
         // computed from stripes that do not fit.
         self.replay_behind(u64::MAX)?;
@@ -330,9 +339,6 @@ impl Inode {
             })?;
             self.on_members(|backing| backing.set_len(kept))?;
         }
-        self.keep_times(times);
-        shared.tail_unfinished.store(0, Ordering::Relaxed);
-        drop(held);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 use super::OPEN;
 use super::magic::Link;
 use super::node::Node;
+use super::on_path::LINK_COUNT_MAX;
 pub(crate) use super::paths::AT_FDCWD;
 use super::paths::{self, Where};
 use crate::array;
@@ -295,16 +296,38 @@ fn moved(result: isize, ours: bool) -> Verdict {
     Verdict::Done(result)
 }
 
+/// Enters the directory that a path of the array leads to. A symlink may lead out of the array, and
+/// one of the host's into it again.
 fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
-    let namespace = array::namespace()?;
-    let reached = namespace.directory_to_enter(path)?;
-    let ours = matches!(reached, Reached::Array(_));
-    match reached {
-        Reached::Array(directory) => moving(|| sys::rustix::process::fchdir(directory))?,
-        Reached::Host(path) => sys::rustix::process::chdir(path)?,
+    let mut host = match enter_or_leave(path)? {
+        Reached::Array(()) => return Ok(()),
+        Reached::Host(host) => host,
+    };
+    for _ in 0..LINK_COUNT_MAX {
+        let Some(again) = super::links::entered_again(&host, true) else {
+            sys::rustix::process::chdir(host)?;
+            note(false);
+            return Ok(());
+        };
+        host = match enter_or_leave(again.as_slice().into())? {
+            Reached::Array(()) => return Ok(()),
+            Reached::Host(host) => host,
+        };
     }
-    note(ours);
-    Ok(())
+    Err(OsError::LOOP)
+}
+
+/// Enters the directory that a path of the array leads to, or returns the path of the host to which
+/// a symlink of the array leads out.
+fn enter_or_leave(path: ProgramPath<'_>) -> Result<Reached<()>, OsError> {
+    match array::namespace()?.directory_to_enter(path)? {
+        Reached::Array(directory) => {
+            moving(|| sys::rustix::process::fchdir(directory))?;
+            note(true);
+            Ok(Reached::Array(()))
+        }
+        Reached::Host(host) => Ok(Reached::Host(host)),
+    }
 }
 
 /// Moves the process, or the calling guest, to a directory of the host. Returns a descriptor of the

@@ -17,7 +17,7 @@ use sys::{OsError, RawFd};
 
 /// How often a path may leave the array and come back, as many symlinks as the kernel follows
 /// (path_resolution(7)).
-const LINK_COUNT_MAX: u32 = 40;
+pub(crate) const LINK_COUNT_MAX: u32 = 40;
 
 /// Which arguments are the path and the directory it is relative to.
 #[derive(Clone, Copy)]
