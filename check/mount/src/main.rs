@@ -9,6 +9,7 @@
 mod dying;
 mod ground;
 mod handed;
+mod mapped;
 mod meanwhile;
 mod peer;
 mod rights;

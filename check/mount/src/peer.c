@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -25,6 +26,7 @@
 
 static int open_files[32];
 static char *maps[32];
+static pid_t children[32];
 
 static int flags_of(const char *word) {
     int flags = strchr(word, 'w') ? O_RDWR : O_RDONLY;
@@ -502,6 +504,12 @@ int main(void) {
         case 'q': sscanf(rest, "%s %s", a, b); result = setxattr(a, "user.note", b, strlen(b), 0); break;
         case 'Q': sscanf(rest, "%s", a); result = getxattr(a, "user.note", text, sizeof text - 1); if (result >= 0) text[result] = 0; break;
         case 'M': sscanf(rest, "%d %ld", &k, &x); maps[k] = mmap(NULL, x, PROT_READ | PROT_WRITE, MAP_SHARED, open_files[k], 0); result = maps[k] == MAP_FAILED ? -1 : 0; break;
+        case '1': sscanf(rest, "%d %ld", &k, &x); maps[k] = mmap(NULL, x, PROT_READ, MAP_SHARED, open_files[k], 0); result = maps[k] == MAP_FAILED ? -1 : 0; break;
+        case '2': sscanf(rest, "%d %ld", &k, &x); maps[k] = mmap(NULL, x, PROT_READ | PROT_WRITE, MAP_PRIVATE, open_files[k], 0); result = maps[k] == MAP_FAILED ? -1 : 0; break;
+        case '3': sscanf(rest, "%d %ld", &k, &x); result = munmap(maps[k], x); break;
+        case '4': sscanf(rest, "%d %ld", &k, &x); result = mprotect(maps[k], x, PROT_READ | PROT_WRITE); break;
+        case '6': sscanf(rest, "%d", &k); children[k] = fork(); if (!children[k]) while (1) pause(); result = children[k] < 0 ? -1 : 0; break;
+        case '7': sscanf(rest, "%d", &k); result = kill(children[k], SIGKILL) || waitpid(children[k], NULL, 0) < 0 ? -1 : 0; break;
         case 'S': sscanf(rest, "%d %ld %s", &k, &x, a); memcpy(maps[k] + x, a, strlen(a)); result = msync(maps[k], x + strlen(a), MS_SYNC); break;
         case 'V': sscanf(rest, "%d %ld %ld", &k, &x, &y); memcpy(text, maps[k] + x, y); text[y] = 0; result = y; break;
         case 'I': sscanf(rest, "%d %d %ld %ld", &k, &from, &x, &y); result = pwrite(open_files[k], maps[from] + x, y, 0); break;

@@ -3,7 +3,7 @@
 use crate::{
     Options, dying,
     ground::{Ground, succeed, wait},
-    handed, meanwhile,
+    handed, mapped, meanwhile,
     peer::{Peer, Programs},
     rights,
 };
@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 35] = [
+pub(crate) const ALL: [(&str, Scene); 37] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -22,8 +22,10 @@ pub(crate) const ALL: [(&str, Scene); 35] = [
     ("locks", locks),
     ("nameless", nameless),
     ("mappings", mappings),
+    ("mapped-in-turn", mapped::in_turn),
     ("appends", appends),
     ("sqlite", sqlite),
+    ("sqlite-wal", mapped::wal),
     ("loss", loss),
     ("member-away", dying::away),
     ("member-removed", dying::removed),
@@ -56,7 +58,7 @@ pub(crate) const UNSOLVED: &str = "member-removed";
 
 /// On which door a call is made.
 #[derive(Clone, Copy)]
-enum Door {
+pub(crate) enum Door {
     /// The mount.
     M,
     /// The library.
@@ -65,13 +67,13 @@ enum Door {
 use Door::{L, M};
 
 /// Both programs.
-struct Doors {
-    mount: Peer,
-    library: Peer,
+pub(crate) struct Doors {
+    pub(crate) mount: Peer,
+    pub(crate) library: Peer,
 }
 
 impl Doors {
-    fn open(ground: &Ground<'_>) -> Result<Self, String> {
+    pub(crate) fn open(ground: &Ground<'_>) -> Result<Self, String> {
         Ok(Self { mount: ground.through_mount()?, library: ground.intercepted()? })
     }
 
@@ -83,7 +85,7 @@ impl Doors {
     }
 
     /// Makes calls one after the other.
-    fn play(&mut self, steps: &[(Door, &str, &str)]) -> Result<(), String> {
+    pub(crate) fn play(&mut self, steps: &[(Door, &str, &str)]) -> Result<(), String> {
         for &(door, line, expected) in steps {
             let name = if matches!(door, M) { "mount" } else { "library" };
             let answer = self.at(door).ask(line).map_err(|why| format!("{name}: {why}"))?;
@@ -470,12 +472,12 @@ fn mappings(options: &Options, programs: &Programs) -> Result<(), String> {
             (L, "r 0 0 8", "abXYefgh"),
             (M, "w 0 0 12", "2"),
             (M, "V 0 0 4", "12XY"),
-            // A mapping that the other made shows both.
-            (L, "M 0 100000", "0"),
+            // A mapping that the other made, which it may only read, shows both.
+            (L, "1 0 100000", "0"),
             (L, "V 0 0 8", "12XYefgh"),
             (M, "w 0 50000 through", "7"),
             (L, "V 0 50000 7", "through"),
-            (L, "S 0 60000 stored", "0"),
+            (L, "w 0 60000 stored", "6"),
             (M, "r 0 60000 6", "stored"),
             // What is mapped anew shows what the other has written.
             (L, "w 0 70000 later", "5"),

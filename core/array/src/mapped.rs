@@ -39,6 +39,9 @@ pub struct MappedRecord {
     /// In which of [`UNITS_BYTES`] the process follows what is stored through its mappings, a bit
     /// each. For who looks from outside.
     units: AtomicU32,
+    /// 1 once the process may store to the file; under the open-files lock ([`Self::is_storing`]).
+    storing: AtomicU32,
+    padding: AtomicU32,
     /// The error with which something of what the process stored could not be followed yet; 0 if
     /// there is nothing of that kind.
     failure: AtomicU32,
@@ -68,6 +71,7 @@ impl MappedRecords {
         record.answered.store(0, Ordering::Relaxed);
         record.units.store(0, Ordering::Relaxed);
         record.failure.store(0, Ordering::Relaxed);
+        record.storing.store(0, Ordering::Relaxed);
         self.high.fetch_max(index as u32 + 1, Ordering::Relaxed);
         record.owner.store(me.get(), Ordering::Release);
         Some(record)
@@ -180,6 +184,19 @@ impl MappedRecord {
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.direct.load(Ordering::Acquire) != 0
+    }
+
+    /// Tells whether the process may store to the file, or could at some time since the record was
+    /// taken. A process that only shows a shared copy may have a record, too.
+    #[must_use]
+    pub fn is_storing(&self) -> bool {
+        self.storing.load(Ordering::Acquire) != 0
+    }
+
+    /// Notes that. Nobody caches the file ([`crate::Runtime::begin_storing`]), or the stores are those
+    /// of a child of a process that stores.
+    pub fn set_storing(&self) {
+        self.storing.store(1, Ordering::Release);
     }
 
     /// Notes where stores land.

@@ -11,6 +11,7 @@
 mod anchors;
 mod aside;
 mod attach;
+mod caching;
 pub mod counters;
 mod entry;
 mod executing;
@@ -65,7 +66,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 42;
+const VERSION: u32 = 43;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the
 /// upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -178,6 +179,8 @@ struct Segment {
     open_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
     /// The files that each process has mappings of, to load from or to store to.
     shown_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
+    /// The files that each process caches ([`caching`]).
+    cached_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
     /// The files that each process keeps ready: entry plus one, 0 for none.
     idle_by_slot: [[AtomicU32; IDLE_COUNT]; ATTACH_SLOT_COUNT],
     /// One bit per 64 entries of which one was ever used: so that looking through all of them

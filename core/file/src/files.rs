@@ -70,11 +70,13 @@ impl Held {
     }
 }
 
-struct Opened {
+pub(crate) struct Opened {
     inode: Arc<Inode>,
     handle_count: usize,
     /// How many of them are [`Shown`].
     shown_count: usize,
+    /// How many of them are [`crate::Cached`].
+    pub(crate) cached_count: usize,
 }
 
 /// A file held open. Dropping the last one of a process closes it.
@@ -99,6 +101,11 @@ impl Clone for FileRef {
 }
 
 impl FileRef {
+    /// Runs `change` on what this process notes of the file, which is open.
+    pub(crate) fn with_opened<T>(&self, change: impl FnOnce(&mut Opened) -> T) -> Option<T> {
+        self.0.files.held.lock().open.get_mut(&self.0.key()).map(change)
+    }
+
     /// The file once its members agree on what a crash may have left disagreeing. Who may not write
     /// to it gets it as it is.
     #[inline]
@@ -415,7 +422,7 @@ impl Files {
             && let Some((place, inode)) = self.take(idle, key)
             && self.array.runtime().with_open_files(|_| self.enter_again(attribute, place, &inode))
         {
-            open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0 });
+            open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0, cached_count: 0 });
             drop(held);
             return Ok(FileRef(inode));
         }
@@ -447,7 +454,7 @@ impl Files {
                 break inode;
             }
         };
-        open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0 });
+        open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0, cached_count: 0 });
         drop(held);
         let file = FileRef(inode);
         if !file.entry.first {

@@ -15,6 +15,7 @@ extern crate alloc;
 
 mod backings;
 mod beside;
+mod cached;
 mod clean;
 mod copies;
 mod copy_access;
@@ -56,6 +57,7 @@ mod watches;
 mod write;
 mod zeros;
 
+pub use cached::Cached;
 pub use dax::parked;
 pub use files::{BackingFds, FileRef, Files, Shown};
 pub use glob::{BadGlob, Glob};

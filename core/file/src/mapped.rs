@@ -164,6 +164,21 @@ impl Mapped {
         })
     }
 
+    /// Says that the process may store to the file from now on. To be called before anything else
+    /// is said of the stores.
+    ///
+    /// # Errors
+    /// `NODEV` if the kernel keeps pages of the file for programs that may store to it through a
+    /// mount ([`crate::Cached`]): neither would see the stores of the other.
+    pub fn begin_storing(&self) -> Result<(), OsError> {
+        self.file.files.array().runtime().begin_storing(self.record, self.file.entry)
+    }
+
+    /// Says it in a child of a process that may store: what it inherits is there already.
+    pub fn go_on_storing(&self) {
+        self.record.set_storing();
+    }
+
     /// In which of [`array::mapped::UNITS_BYTES`] stores are followed, a bit each.
     #[must_use]
     pub fn units(&self) -> u32 {
@@ -187,6 +202,9 @@ impl Mapped {
     /// As [`Self::new`] and [`Self::cover`].
     pub fn promise(&self) -> Result<Self, OsError> {
         let promised = Self::new(&self.file)?;
+        if self.record.is_storing() {
+            promised.record.set_storing();
+        }
         promised.record.set_direct(self.record.is_direct());
         promised.record.set_units(self.record.units());
         let (start, end) = self.record.range();

@@ -11,7 +11,7 @@ use crate::{
         ReleaseIn, WriteIn, WriteOut, op,
     },
 };
-use file::FileRef;
+use file::{Cached, FileRef};
 use linux_raw_sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
 use namespace::{Access, AtFlags, Node as Kind, OFlags, Opened, ProgramPath};
 use std::{thread, time::Duration};
@@ -63,16 +63,17 @@ impl Session {
                 opened => opened,
             }
         })?;
+        let cached = cached(&opened, flags)?;
         if let (Kind::File(file), true) = (&opened.node, flags.contains(OFlags::TRUNC)) {
             caller::losing_set_id(asked.open_flags & wire::OPEN_KILL_SET_ID != 0, || file.truncate(0))?;
             tell_modified(file, opened.anchor.as_fd());
         }
-        answer.put(&self.handle(header.node, opened))
+        answer.put(&self.handle(header.node, opened, cached))
     }
 
-    fn handle(&self, node: u64, opened: Opened) -> OpenOut {
+    fn handle(&self, node: u64, opened: Opened, cached: Option<Cached>) -> OpenOut {
         let flags = if matches!(opened.node, Kind::File(_)) { wire::OPEN_DIRECT_IO } else { 0 };
-        OpenOut { handle: self.handles.enter(node, opened), flags, padding: 0 }
+        OpenOut { handle: self.handles.enter(node, opened, cached), flags, padding: 0 }
     }
 
     /// Makes a file, or opens the one that another has made meanwhile; or makes a file without a
@@ -94,7 +95,9 @@ impl Session {
             let open = |link: &[u8]| openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
             self.entry(self.names.with_link(opened.anchor.as_fd(), &opened.node, open)?)
         })?;
-        answer.put(&CreateOut { entry, open: self.handle(entry.node, opened) })
+        let cached = cached(&opened, OFlags::from_bits_retain(asked.flags));
+        let cached = cached.inspect_err(|_| self.nodes.forget(entry.node, 1))?;
+        answer.put(&CreateOut { entry, open: self.handle(entry.node, opened, cached) })
     }
 
     /// Runs `act` on an open file.
@@ -223,7 +226,7 @@ impl Session {
             }
             opened => opened?,
         };
-        answer.put(&self.handle(header.node, inside(opened)?))
+        answer.put(&self.handle(header.node, inside(opened)?, None))
     }
 
     /// Names in a directory, from a position on. Reading from the beginning reads the directory
@@ -305,4 +308,18 @@ fn store_pages(file: &FileRef, offset: u64, bytes: &[u8]) -> Result<usize> {
         }
     }
     Ok(bytes.len())
+}
+
+/// Lets the kernel cache a file that is opened for reading and writing, so that the program can map
+/// it shared and writable: no program of the library can do so until the opening ends. The kernel
+/// says nothing of mmap(2), so each such opening counts.
+///
+/// # Errors
+/// `BUSY` if a program of the library may store to the file by a shared mapping: neither mapping
+/// would show the stores of the other, and the kernel would write whole pages over them.
+fn cached(opened: &Opened, flags: OFlags) -> Result<Option<Cached>> {
+    match &opened.node {
+        Kind::File(file) if flags & OFlags::RWMODE == OFlags::RDWR => caller::as_root(|| Cached::new(file)).map(Some),
+        _ => Ok(None),
+    }
 }

@@ -2,6 +2,7 @@
 //! here, whose anchor is the kernel's on the member that answered.
 
 use crate::handover::Predecessor;
+use file::Cached;
 use namespace::{FileType, Node, Opened};
 use std::{
     collections::HashMap,
@@ -28,6 +29,8 @@ pub(crate) struct Handle {
     /// Of a directory, the names when it was last read from its beginning: positions count these.
     listed: Mutex<Vec<Listed>>,
     predecessor: OnceLock<Predecessor>,
+    /// Of a file that is open for reading and writing, which the program may map shared and writable.
+    _cached: Option<Cached>,
 }
 
 impl Deref for Handle {
@@ -74,9 +77,9 @@ impl Handles {
     }
 
     /// Gives out a number for what is open on a node.
-    pub(crate) fn enter(&self, node: u64, opened: Opened) -> u64 {
+    pub(crate) fn enter(&self, node: u64, opened: Opened, cached: Option<Cached>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let handle = Handle { opened, node, listed: Mutex::default(), predecessor: OnceLock::new() };
+        let handle = Handle { opened, node, listed: Mutex::default(), predecessor: OnceLock::new(), _cached: cached };
         self.open().insert(number, Arc::new(handle));
         number
     }

@@ -41,6 +41,8 @@ pub(super) struct AttachSlot {
     pub(super) listener: AtomicU32,
     /// Files it has mappings of, at most.
     pub(super) shown_count: AtomicU32,
+    /// Files that it caches, at most (caching.rs).
+    pub(super) cached_count: AtomicU32,
     /// The process whose lock it waits for (waits.rs) in the lower half, when that was noted in the
     /// upper one; 0 for none.
     pub(super) waits_for: AtomicU64,
@@ -255,6 +257,7 @@ impl Runtime {
     fn release_slot(&self, index: usize) {
         let segment = self.segment();
         self.end_showing_in(index);
+        self.end_caching_in(index);
         self.end_watching_in(index);
         for (word_index, word) in segment.open_by_slot[index].iter().enumerate() {
             let mut bits = word.swap(0, Ordering::AcqRel);

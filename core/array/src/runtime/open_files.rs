@@ -55,6 +55,9 @@ pub struct SharedFile {
     /// How many processes have mappings of it of any kind, at most: each hears when something
     /// happens to the file.
     pub shown: AtomicU32,
+    /// How many processes let the kernel keep pages of it that programs may store to:
+    /// [`super::caching`].
+    pub cached: AtomicU32,
     /// Not 0 while bytes of the file wait for resync, as the inode table tells; 2 if only for a
     /// member that is away.
     pub resync_waits: AtomicU32,
@@ -198,6 +201,7 @@ impl Runtime {
             file.anew.store(0, Ordering::Relaxed);
             file.mapped.store(0, Ordering::Relaxed);
             file.shown.store(0, Ordering::Relaxed);
+            file.cached.store(0, Ordering::Relaxed);
             // A copy of the file that was here before.
             file.copy.fetch_add(file.copy.load(Ordering::Relaxed) & 1, Ordering::Relaxed);
             file.copy_wanted.store(0, Ordering::Relaxed);

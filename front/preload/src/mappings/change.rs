@@ -396,6 +396,8 @@ impl super::Mappings {
         let mut mapping = self.list.remove(index);
         if writes && let Err(error) = make_writable(self, &mut mapping) {
             self.list.insert(index, mapping);
+            // mprotect(2) has no word for what mmap(2) answers a file without shared mappings.
+            let error = if error == OsError::NODEV { OsError::ACCESS } else { error };
             return -(error.raw_os_error() as isize);
         }
         let before = core::mem::replace(&mut mapping.protection, protection);

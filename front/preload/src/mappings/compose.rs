@@ -27,6 +27,9 @@ const PIECE_COUNT_MAX: u64 = 48 << 10;
 const SHARE_STEPS: u32 = 5000;
 const SHARE_STEP_NS: u64 = 1_000_000;
 const SHARE_STEPS_PER_INQUIRY: u32 = 100;
+/// How long it is waited for the end of a program of a mount that had the file open.
+const RELEASE_STEPS: u32 = 100;
+const RELEASE_STEP_NS: u64 = 2_000_000;
 /// In no more than this it is asked whether there are holes at all: to ask takes time in proportion
 /// to the data.
 const ASKED_BYTES: u64 = 64 << 20;
@@ -57,9 +60,13 @@ fn nothing() -> Result<RawFd, OsError> {
 /// Maps a file shared.
 ///
 /// # Errors
-/// What mmap(2) says; `NODEV` if stores could not be followed.
+/// What mmap(2) says; `NODEV` if stores could not be followed, or if a program of a mount has the
+/// file open such that it may store to it by a mapping: neither would see the other's stores.
 pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize, OsError> {
     let bytes = wish.bytes.checked_next_multiple_of(PAGE).ok_or(OsError::NOMEM)?;
+    if wish.protection & PROT_WRITE as usize != 0 {
+        await_release(file)?;
+    }
     let kept = wish.flags & !(MAP_TYPE | MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
     let mut table = table();
     let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_ABOVE4G) as usize;
@@ -110,6 +117,21 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
             Err(error)
         }
     }
+}
+
+/// Waits, not for long, while a mount has the file for a program that may store to it by a mapping:
+/// the kernel tells the mount of the last close a moment after close(2).
+///
+/// # Errors
+/// `NODEV` if the program keeps the file open.
+fn await_release(file: &FileRef) -> Result<(), OsError> {
+    for _ in 0..RELEASE_STEPS {
+        if !file.is_cached_by_others() {
+            return Ok(());
+        }
+        rest(RELEASE_STEP_NS);
+    }
+    Err(OsError::NODEV)
 }
 
 /// Whether a member is about to go out.
@@ -322,10 +344,14 @@ impl Mappings {
     /// [`Self::follow_size`].
     ///
     /// # Errors
-    /// `AGAIN` if there is a shared copy now, and the mapping does not show it.
+    /// `AGAIN` if there is a shared copy now, and the mapping does not show it; `NODEV` if a program
+    /// has the file open through a mount such that it may store to it by a mapping.
     pub(super) fn begin_following(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
         if mapping.followed {
             return Ok(());
+        }
+        if !mapping.stored {
+            self.hold(&mapping.file)?.mapped.begin_storing()?;
         }
         let (start, end) = (mapping.offset, mapping.end_offset());
         // The kernel marks pages that are not there yet as protected, and where no page cache is

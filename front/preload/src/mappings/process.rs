@@ -102,6 +102,7 @@ impl Mappings {
             tracker.watch_inherited(mapping.start, mapping.composed - mapping.start)?;
         }
         let mapped = &self.hold(&mapping.file)?.mapped;
+        mapped.go_on_storing();
         if !mapping.copied && !mapping.sealed {
             match mapped.store_directly() {
                 Ok(()) => {}
