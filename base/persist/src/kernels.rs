@@ -169,6 +169,12 @@ impl Kernels {
         Self { copy_stream_bytes_min: usize::MAX, update_stream_bytes_min: usize::MAX, ..self }
     }
 
+    /// The shortest copy and the shortest update that are stored non-temporally, in bytes.
+    #[inline(always)]
+    pub(crate) const fn stream_bytes_min(&self) -> (usize, usize) {
+        (self.copy_stream_bytes_min, self.update_stream_bytes_min)
+    }
+
     /// The instruction set.
     #[must_use]
     pub const fn isa(&self) -> Isa {

@@ -4,6 +4,7 @@
 //! - [`fault`]: the guard. Every access to member memory or to a program's buffer runs inside it.
 //! - [`stand_in`]: what becomes of shared memory whose file is cut short.
 //! - [`Kernels`]: copies and parity arithmetic, chosen once by what the processor can do.
+//! - [`BlockKernels`]: those that sum the blocks of 4096 bytes that they store (CRC-32C).
 //! - [`fence`], [`write_back`], [`store_line`]: ordering and the write-intent record's one-line
 //!   store.
 //! - [`PersistenceDomain`], [`Flush`]: what it takes until a store survives a power failure.
@@ -15,6 +16,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod arch;
+mod blocks;
 mod crc;
 mod domain;
 pub mod fault;
@@ -25,6 +27,7 @@ pub mod stand_in;
 mod template;
 
 pub use arch::{Isa, fence, timestamp, timestamp_in_order, write_back};
-pub use crc::{CRC_BLOCK_BYTES, crc32c_block};
+pub use blocks::BlockKernels;
+pub use crc::{CRC_BLOCK_BYTES, CRC_OF_ZEROS, crc32c_block};
 pub use domain::{Flush, PersistenceDomain};
 pub use kernels::{Kernels, kernels, kernels_for, store_line};

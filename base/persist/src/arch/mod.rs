@@ -6,6 +6,7 @@
 //! - [`timestamp`], [`timestamp_in_order`]: the processor's clock;
 //! - `copy_string`, `suits_copy_string`: the processor's own copy, and where it is a good one;
 //! - `has_crc`, `crc_lanes`: the processor's own CRC-32C;
+//! - `has_fold`, `fold_block`, `block_table`: CRC-32C of lines in registers, and kernels that use it;
 //! - `guard`: entering and leaving a guarded call, and redirecting a signal's return there.
 
 #[cfg(target_arch = "x86_64")]
@@ -15,7 +16,9 @@ pub(crate) use x86_64::guard;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{Isa, fence, timestamp, timestamp_in_order, write_back};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{copy_string, crc_lanes, has_crc, prefetch, suits_copy_string, table, wipe_vector_state};
+pub(crate) use x86_64::{block_table, copy_string, crc_lanes, fold_block, has_crc, has_fold, prefetch};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::{suits_copy_string, table, wipe_vector_state};
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("cxlraid runs on x86-64; a port adds a module here");

@@ -13,7 +13,7 @@ use core::arch::x86_64::*;
 
 /// A line in one register.
 #[derive(Clone, Copy)]
-pub(crate) struct Zmm(__m512i);
+pub(crate) struct Zmm(pub(super) __m512i);
 
 /// The mask for the lowest `len` bytes of a line. `len` is at most 63: whole lines go without a
 /// mask.

@@ -14,6 +14,8 @@ pub(super) const CLWB: u32 = 1 << 4;
 pub(super) const FAST_STRINGS: u32 = 1 << 5;
 /// CRC-32C (SSE 4.2).
 pub(super) const CRC: u32 = 1 << 6;
+/// Carry-less multiplication of vectors.
+pub(super) const VPCLMULQDQ: u32 = 1 << 7;
 /// The answer is known; so that it is never 0.
 const KNOWN: u32 = 1 << 31;
 
@@ -51,6 +53,9 @@ fn detect() -> u32 {
         }
         if bit(leaf7.ecx, 8) {
             found |= GFNI;
+        }
+        if bit(leaf7.ecx, 10) {
+            found |= VPCLMULQDQ;
         }
         if bit(leaf7.ebx, 23) {
             found |= CLFLUSHOPT;

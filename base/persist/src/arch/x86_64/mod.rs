@@ -4,10 +4,12 @@ mod avx2;
 mod avx512;
 mod cpuid;
 mod crc;
+mod fold;
 pub(crate) mod guard;
 mod sse2;
 
 pub(crate) use crc::{crc_lanes, has_crc};
+pub(crate) use fold::{block_table, fold_block, has_fold};
 
 use super::Table;
 use core::arch::asm;
