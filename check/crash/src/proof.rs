@@ -85,7 +85,7 @@ const STAGES: [Stage; 12] = [
     // The lane that named the bytes is another write's when the old sum comes back.
     Stage {
         options: "--sums --level 1 --level 5 --states 64 --seed 1 --no-journal --workload small --workload overwrite",
-        lines: &[("core/array/src/sums.rs", "put_sum", "write_back(")],
+        lines: &[("core/array/src/sums.rs", "settle_sums", "write_back(")],
     },
 ];
 

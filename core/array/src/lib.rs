@@ -49,6 +49,7 @@ mod spread;
 mod state;
 mod stripe;
 mod striper;
+mod summed_write;
 pub mod sums;
 mod sums_files;
 pub mod superblock;

@@ -216,11 +216,8 @@ impl<M: Medium> Striper<'_, M> {
     #[inline]
     pub unsafe fn write(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         if self.sums != Summing::Off {
-            // A bad address is found before sums are taken away.
             // SAFETY: the caller's promise.
-            unsafe { self.probe_source(src, bytes) }?;
-            // SAFETY: the caller's promise.
-            return self.summed(offset, bytes as u64, Parity::Written, || unsafe { self.write_unsummed(offset, src, bytes) });
+            return unsafe { self.write_summed(offset, src, bytes) };
         }
         // SAFETY: the caller's promise.
         unsafe { self.write_unsummed(offset, src, bytes) }
@@ -229,7 +226,7 @@ impl<M: Medium> Striper<'_, M> {
     /// # Safety
     /// As for [`Self::write`].
     #[inline(always)]
-    unsafe fn write_unsummed(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
+    pub(crate) unsafe fn write_unsummed(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let io = self.io();
         self.guarded(|| {
             // SAFETY: the buffer is the caller's promise.

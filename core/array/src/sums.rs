@@ -47,9 +47,9 @@ pub fn can_have_sums(geometry: &Geometry) -> bool {
 }
 
 /// CRC-32C of a block of zeros.
-const SUM_OF_ZEROS: u32 = 0x98f9_4189;
+const SUM_OF_ZEROS: u32 = persist::CRC_OF_ZEROS;
 /// What stands for a CRC of 0, which stands for no sum.
-const IN_PLACE_OF_NONE: u32 = u32::MAX;
+pub(crate) const IN_PLACE_OF_NONE: u32 = u32::MAX;
 /// Members of an array at most.
 const SLOTS_MAX: usize = units::MEMBER_COUNT_MAX;
 /// Sums of blocks that one operation remembers.
@@ -64,10 +64,13 @@ const ROTTEN_MAX: usize = 16;
 #[inline]
 pub(crate) unsafe fn sum_of(block: *const u8) -> u32 {
     // SAFETY: the caller's promise.
-    match unsafe { persist::crc32c_block(block) } {
-        0 => IN_PLACE_OF_NONE,
-        sum => sum,
-    }
+    sum_of_crc(unsafe { persist::crc32c_block(block) })
+}
+
+/// The sum of a block with this CRC.
+#[inline(always)]
+pub(crate) const fn sum_of_crc(crc: u32) -> u32 {
+    if crc == 0 { IN_PLACE_OF_NONE } else { crc }
 }
 
 /// The sum of the exclusive or of blocks with these sums; None if it is not known: one has none, or
@@ -179,7 +182,7 @@ impl Taken {
 
 /// Which bytes an operation touches.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+pub(crate) enum Reach {
     /// Those of the range, and parity in its rows.
     Range,
     /// All bytes of its rows.
@@ -241,7 +244,8 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    fn take_sums(&self, offset: u64, bytes: u64, reach: Reach, parity: Parity, taken: &mut Taken) -> Result<(), IoFault> {
+    /// Makes the sums of the blocks that an operation touches ready to be changed.
+    pub(crate) fn ready_sums(&self, offset: u64, bytes: u64, reach: Reach) -> Result<(), IoFault> {
         let mut unready_on = None;
         let ready = self.each_run(offset, bytes, reach, |run| {
             for &slot in run.data.iter().chain(run.parities) {
@@ -256,7 +260,11 @@ impl<M: Medium> Striper<'_, M> {
         if let Some(fault) = unready_on {
             return Err(fault);
         }
-        ready?;
+        Ok(ready?)
+    }
+
+    fn take_sums(&self, offset: u64, bytes: u64, reach: Reach, parity: Parity, taken: &mut Taken) -> Result<(), IoFault> {
+        self.ready_sums(offset, bytes, reach)?;
         self.guarded(|| {
             self.each_run(offset, bytes, reach, |run| {
                 for (block, is_part) in run.blocks() {
@@ -287,7 +295,7 @@ impl<M: Medium> Striper<'_, M> {
         run.others.len() > run.data.len() * (1 + run.parities.len())
     }
 
-    fn stored_sum(&self, slot: Slot, block: u64) -> u32 {
+    pub(crate) fn stored_sum(&self, slot: Slot, block: u64) -> u32 {
         self.sum_at(slot, block).map_or(0, |sum| sum.load(Ordering::Relaxed))
     }
 
@@ -397,7 +405,7 @@ impl<M: Medium> Striper<'_, M> {
     }
 
     /// Gives a block a sum that does not fit it.
-    fn spoil(&self, slot: Slot, block: u64) {
+    pub(crate) fn spoil(&self, slot: Slot, block: u64) {
         if let (Some(sum), Some(now)) = (self.sum_at(slot, block), self.sum_now(slot, block)) {
             self.put_sum(sum, other_than(now));
         }
@@ -406,9 +414,15 @@ impl<M: Medium> Striper<'_, M> {
     #[inline]
     fn put_sum(&self, sum: &AtomicU32, value: u32) {
         sum.store(value, Ordering::Release);
+        self.settle_sums(core::slice::from_ref(sum));
+    }
+
+    /// Writes sums back that were stored to, where that is needed. Inside a guard.
+    #[inline(always)]
+    pub(crate) fn settle_sums(&self, sums: &[AtomicU32]) {
         if self.kernels.flush() == persist::Flush::Needed {
             // SAFETY: inside a guard, of what was just stored to.
-            unsafe { persist::write_back(sum.as_ptr().cast(), size_of::<u32>()) };
+            unsafe { persist::write_back(sums.as_ptr().cast(), size_of_val(sums)) };
         }
     }
 
@@ -424,7 +438,7 @@ impl<M: Medium> Striper<'_, M> {
 
     /// The sum of what a block holds that has been stored to; None if it is not mapped in one piece.
     /// Inside a guard.
-    fn sum_now(&self, slot: Slot, block: u64) -> Option<u32> {
+    pub(crate) fn sum_now(&self, slot: Slot, block: u64) -> Option<u32> {
         Self::sum_of_span(self.summing_member(slot)?.span_to_store(block * SUM_BLOCK_BYTES)?)
     }
 

@@ -196,7 +196,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     /// Whether to update the parities rather than recompute them: whichever loads less, if both
     /// can.
     #[inline(always)]
-    const fn prefers_update(&self) -> bool {
+    pub(crate) const fn prefers_update(&self) -> bool {
         let written = self.rows.end_column - self.rows.first_column;
         if self.lost.columns != 0 {
             let mask = ((1u64 << written) - 1) as u32;
@@ -211,7 +211,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     }
 
     #[inline(always)]
-    fn parities(&self) -> Option<[*mut u8; 2]> {
+    pub(crate) fn parities(&self) -> Option<[*mut u8; 2]> {
         self.shape.parities(&self.stripe, &self.lost, self.rows.start, self.rows.bytes)
     }
 

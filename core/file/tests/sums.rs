@@ -12,6 +12,7 @@ use layout::Level;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 const CHUNK: u64 = 4096;
 
@@ -30,6 +31,99 @@ fn sums_path(array: &TestArray, slot: usize, file: Attribute) -> PathBuf {
 fn sums_of(array: &TestArray, slot: usize, file: Attribute) -> Vec<u32> {
     let bytes = std::fs::read(sums_path(array, slot, file)).unwrap_or_default();
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+#[repr(align(64))]
+struct Block([u8; 4096]);
+
+/// The sums of all blocks of a backing file are those of what it holds; there are `count` of them.
+fn assert_sums_fit(array: &TestArray, members: usize, file: Attribute, at: &str) -> usize {
+    let mut count = 0;
+    for slot in 0..members {
+        let held = std::fs::read(array.member_path(slot).join("data/file")).unwrap();
+        for (block, sum) in sums_of(array, slot, file).into_iter().enumerate().filter(|(_, sum)| *sum != 0) {
+            let mut bytes = Block([0; 4096]);
+            let there = held.len().saturating_sub(block * 4096).min(4096);
+            bytes.0[..there].copy_from_slice(&held[block * 4096..][..there]);
+            // SAFETY: a block, and aligned.
+            let crc = unsafe { persist::crc32c_block(bytes.0.as_ptr()) };
+            assert_eq!(sum, if crc == 0 { u32::MAX } else { crc }, "{at}: block {block} of member {slot}");
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Whole blocks are summed while they are stored: every way in which a write makes parity, with old
+/// and neighbouring blocks that have sums and that have none, gives each block it stores a sum.
+#[test]
+fn whole_blocks_that_are_written_have_the_sums_of_what_is_there() {
+    const BYTES: u64 = 1 << 20;
+    for (level, members) in SHAPES.into_iter().chain([(Level::Raid5, 7), (Level::Raid6, 9), (Level::Raid4, 6)]) {
+        for chunk in [4096, 16 << 10, 128 << 10] {
+            let mut random = Random(chunk + members as u64);
+            let array = TestArray::summed(level, members, chunk);
+            let attribute = array.create("file");
+            let file = array.open("file", attribute);
+            let mut content = vec![0; BYTES as usize];
+            file.truncate(BYTES).unwrap();
+            for round in 0..40 {
+                // Some begin or end within a block.
+                let (start, end) = (random.below(256), random.below(256));
+                let (start, end) = (start.min(end) * 4096, (start.max(end) + 1) * 4096);
+                let end = if round % 3 == 1 { end.min(start + 8192) } else { end };
+                let (start, end) =
+                    if round % 4 == 3 { (start + random.below(2000), end - random.below(2000)) } else { (start, end) };
+                let bytes = random.bytes((end - start) as usize);
+                write(&file, start, &bytes);
+                content[start as usize..end as usize].copy_from_slice(&bytes);
+                let at = format!("{level:?} of {members}, chunk {chunk}, round {round}: {start}..{end}");
+                let sums = assert_sums_fit(&array, members, attribute, &at);
+                assert!(sums as u64 >= (end - start) / 4096, "{at}");
+            }
+            assert!(read(&file, 0, content.len()) == content);
+            write(&file, 0, &content);
+            let blocks = file.geometry().member_bytes(BYTES) / 4096;
+            let least = match level {
+                Level::Raid1 => blocks * members as u64,
+                // Every block of data, in all its copies.
+                _ if file.geometry().copy_count() > 1 => BYTES / 4096 * file.geometry().copy_count() as u64,
+                _ => BYTES / 4096 * members as u64 / file.geometry().data_columns() as u64,
+            };
+            let sums = assert_sums_fit(&array, members, attribute, "the whole file");
+            assert!(sums as u64 >= least, "{level:?} of {members}, chunk {chunk}: {sums} sums of {least}");
+            assert_eq!(scrub(&file, ScrubMode::Check), []);
+        }
+    }
+}
+
+/// A program that changes its buffer while it is written stores old or new bytes, and none that do
+/// not fit their sums.
+#[test]
+fn a_buffer_that_changes_while_it_is_written_leaves_no_wrong_sum() {
+    for (level, members) in SHAPES {
+        let array = TestArray::summed(level, members, 16 << 10);
+        let attribute = array.create("file");
+        let file = array.open("file", attribute);
+        let changing: Vec<AtomicU8> = (0..128 << 10).map(|_| AtomicU8::new(0)).collect();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for value in (0..=u8::MAX).cycle().take_while(|_| !is_done.load(Ordering::Relaxed)) {
+                    changing.iter().for_each(|byte| byte.store(value, Ordering::Relaxed));
+                }
+            });
+            for round in 0..60 {
+                let (start, bytes) = (round % 5 * 4096, (round % 7 + 1) * (16 << 10));
+                // SAFETY: the buffer is that long. The race on it is what is tested; the loads are the
+                // machine's.
+                unsafe { file.write_at(start, changing.as_ptr().cast(), bytes as usize) }.unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert!(assert_sums_fit(&array, members, attribute, &format!("{level:?} of {members}")) > 0);
+        assert_eq!(scrub(&file, ScrubMode::Check), [], "{level:?} of {members}");
+    }
 }
 
 #[test]

@@ -496,8 +496,8 @@ impl Medium for Backing {
     }
 
     #[inline]
-    fn sum(&self, block: u64) -> Option<&AtomicU32> {
-        self.sums.sum(block)
+    fn sums(&self, block: u64, count: usize) -> Option<&[AtomicU32]> {
+        self.sums.sums(block, count)
     }
 
     fn forget_sums(&self, offset: u64, bytes: u64) -> Result<(), OsError> {

@@ -12,7 +12,7 @@ use crate::{Access, Backing};
 use alloc::boxed::Box;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use medium::{Medium, SUM_BLOCK_BYTES};
+use medium::{Medium, SUM_BLOCK_BYTES, SUM_LINE_BLOCKS};
 use persist::PersistenceDomain;
 use sys::{OsError, OwnedFd};
 use units::PAGE_BYTES;
@@ -102,16 +102,20 @@ impl SumsCell {
     }
 
     #[inline]
-    pub(crate) fn sum(&self, block: u64) -> Option<&AtomicU32> {
+    pub(crate) fn sums(&self, block: u64, count: usize) -> Option<&[AtomicU32]> {
+        debug_assert!(block % SUM_LINE_BLOCKS + count as u64 <= SUM_LINE_BLOCKS, "sums of one line");
         let sums = self.get()?;
         let page = block / PAGE_SUMS;
         if !sums.leaf(page).is_some_and(|leaf| has(&leaf.is_usable, page)) {
             return None;
         }
         let span = sums.file.span(block * 4)?;
-        // SAFETY: mapped for at least 4 bytes, aligned, for as long as the file lives; a fault is the
+        if span.bytes < count * size_of::<u32>() {
+            return None;
+        }
+        // SAFETY: mapped for so many sums, aligned, for as long as the file lives; a fault is the
         // caller's affair (Medium). Other processes store atomically, too.
-        Some(unsafe { AtomicU32::from_ptr(span.start.as_ptr().cast()) })
+        Some(unsafe { core::slice::from_raw_parts(span.start.as_ptr().cast(), count) })
     }
 
     pub(crate) fn forget(&self, offset: u64, bytes: u64) -> Result<(), OsError> {

@@ -12,6 +12,9 @@ use sys::OsError;
 /// Bytes of a backing file that have one sum.
 pub const SUM_BLOCK_BYTES: u64 = 4096;
 
+/// So many blocks have their sums in one cache line, those from a multiple of this number on.
+pub const SUM_LINE_BLOCKS: u64 = 16;
+
 /// A run of mapped bytes of a backing file.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
@@ -77,7 +80,14 @@ pub trait Medium {
     /// keeps no sums, or has no space for this one. Touching it may fault, as a span may.
     #[inline]
     fn sum(&self, block: u64) -> Option<&AtomicU32> {
-        let _ = block;
+        self.sums(block, 1)?.first()
+    }
+
+    /// The sums of `count` blocks from number `block` on, which lie in one cache line
+    /// ([`SUM_LINE_BLOCKS`]). None where [`Self::sum`] has none.
+    #[inline]
+    fn sums(&self, block: u64, count: usize) -> Option<&[AtomicU32]> {
+        let _ = (block, count);
         None
     }
 
