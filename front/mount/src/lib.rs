@@ -20,6 +20,7 @@ mod counts;
 mod data;
 mod handles;
 mod handover;
+mod keeper;
 mod locks;
 mod names;
 mod nodes;

@@ -143,6 +143,7 @@ impl Session {
             self.is_over.store(true, Ordering::Release);
             self.locks.end();
         });
+        crate::keeper::end();
     }
 
     pub(crate) fn array(&self) -> &array::Array {
