@@ -17,7 +17,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-array", 386),
     ("cxlraid-dax", 31),
     ("cxlraid-file", 258),
-    ("cxlraid-format", 1),
+    ("cxlraid-format", 6),
     ("cxlraid-intent", 13),
     ("cxlraid-layout", 5),
     ("cxlraid-namespace", 456),

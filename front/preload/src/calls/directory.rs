@@ -217,7 +217,7 @@ fn told_cwd() -> Option<Vec<u8>> {
 
 pub(crate) fn chdir(call: &mut Call) -> Verdict {
     if let Some(link) = super::magic::at(AT_FDCWD, call.args[0]) {
-        return enter_open(&link);
+        return Verdict::from_result(enter_open(&link).map(|()| 0));
     }
     match paths::locate(AT_FDCWD, call.args[0]) {
         // A program comes out of a directory that lies too deep for its path to be known: the
@@ -232,7 +232,7 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
         }
         Where::Host => {
             if let Some(link) = super::links::link_behind(AT_FDCWD, call.args[0]) {
-                return enter_open(&link);
+                return Verdict::from_result(enter_open(&link).map(|()| 0));
             }
             if let Some(path) = super::links::entered(AT_FDCWD, call.args[0], true, false) {
                 return Verdict::from_result(enter(path[..path.len() - 1].into()).map(|()| 0));
@@ -276,12 +276,10 @@ fn moving<R>(act: impl FnOnce() -> R) -> R {
 }
 
 /// Enters what a magic link leads to.
-fn enter_open(link: &Link) -> Verdict {
-    let moved = moving(|| sys::rustix::process::fchdir(link.descriptor()));
-    if moved.is_ok() {
-        note(true);
-    }
-    Verdict::from_result(moved.map(|()| 0))
+fn enter_open(link: &Link) -> Result<(), OsError> {
+    moving(|| sys::rustix::process::fchdir(link.descriptor()))?;
+    note(true);
+    Ok(())
 }
 
 pub(crate) fn fchdir(call: &mut Call) -> Verdict {
@@ -304,11 +302,18 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
         Reached::Host(host) => host,
     };
     for _ in 0..LINK_COUNT_MAX {
+        if let Some(link) = super::magic::at_host(&host) {
+            return enter_open(&link);
+        }
         let Some(again) = super::links::entered_again(&host, true) else {
             sys::rustix::process::chdir(host)?;
             note(false);
             return Ok(());
         };
+        if let Some(link) = super::links::link_at_host(&host) {
+            // What is open is meant, whatever it is called by now.
+            return enter_open(&link);
+        }
         host = match enter_or_leave(again.as_slice().into())? {
             Reached::Array(()) => return Ok(()),
             Reached::Host(host) => host,
