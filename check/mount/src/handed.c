@@ -41,15 +41,6 @@ static long watch(int fd) {
     }
 }
 
-/* Reads a line as head(1) does: much, and then the offset is put back to the line's end. */
-static long head(int fd, char *text) {
-    long count = read(fd, text, 4096), length = 0;
-    if (count < 0) return count;
-    while (length < count && text[length++] != '\n') {}
-    printf("head %.*s\n", (int)(length ? length - 1 : 0), text);
-    return lseek(fd, length - count, SEEK_CUR);
-}
-
 int main(int count, char **arguments) {
     static char text[4097];
     for (int index = 1; index < count; index++) {
@@ -63,10 +54,6 @@ int main(int count, char **arguments) {
         case 'l': { DIR *here = fdopendir(dup(fd)); for (struct dirent *e; here && (e = readdir(here));) if (e->d_name[0] != '.') result++; break; }
         case 'w': result = write(fd, "static\n", 7); if (result == 7) continue; break;
         case 'r': result = read(fd, text, 5), text[result < 0 ? 0 : result] = 0, printf("[%s]\n", text); continue;
-        case 'h': result = head(fd, text); if (result >= 0) continue; break;
-        case 'a': result = pread(fd, text, 3, 2), text[result < 0 ? 0 : result] = 0, printf("{%s}\n", text); continue;
-        case 'b': result = lseek(fd, 0, SEEK_SET); if (result == 0) continue; break;
-        case 'z': result = lseek(fd, 2, SEEK_CUR); if (result >= 2) continue; break;
         case 'f': printf("flags %o at %ld\n", fcntl(fd, F_GETFL) & ~O_NOATIME, (long)lseek(fd, 0, SEEK_CUR)); continue;
         case 's': result = fstat(fd, &found); printf("%ld: %ld names, %ld bytes, mode %o\n", result, (long)found.st_nlink, (long)found.st_size, found.st_mode); continue;
         case 'c': result = rewrite(fd); if (result == 0) continue; break;

@@ -7,7 +7,6 @@
 //! must hold what they must, and nothing is left in shared memory.
 
 mod dying;
-mod given_up;
 mod ground;
 mod handed;
 mod mapped;

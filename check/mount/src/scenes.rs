@@ -1,7 +1,7 @@
 //! What is done on both doors, and what must come of it.
 
 use crate::{
-    Options, dying, given_up,
+    Options, dying,
     ground::{Ground, succeed, wait},
     handed, mapped, meanwhile,
     peer::{Peer, Programs},
@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 38] = [
+pub(crate) const ALL: [(&str, Scene); 37] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -46,7 +46,6 @@ pub(crate) const ALL: [(&str, Scene); 38] = [
     ("handed", handed::handed),
     ("started-in", handed::started),
     ("makes", handed::makes),
-    ("given-up", given_up::given_up),
     ("silent", handed::silent),
     ("raced", handed::raced),
     ("locks-of-threads", handed::locks),

@@ -69,8 +69,6 @@ impl<'a> Identity<'a> {
 pub struct Given {
     /// The anchor's number in the calling process.
     pub descriptor: u32,
-    /// The number, in the calling process, of the mount's descriptor.
-    pub given: u32,
     /// The offset of the mount's descriptor, which is that of the anchor.
     pub position: u64,
 }
@@ -80,21 +78,18 @@ impl Given {
     #[must_use]
     pub fn encode(self) -> [u8; GIVEN_BYTES] {
         let mut bytes = [0; GIVEN_BYTES];
-        let (numbers, position) = bytes.split_at_mut(8);
-        let packed = u64::from(self.given) << 32 | u64::from(self.descriptor);
-        numbers.copy_from_slice(&packed.to_le_bytes());
+        let (descriptor, position) = bytes.split_at_mut(8);
+        descriptor.copy_from_slice(&u64::from(self.descriptor).to_le_bytes());
         position.copy_from_slice(&self.position.to_le_bytes());
         bytes
     }
 
-    /// Reads what a process has sent. None if it is too short, or has no numbers of descriptors.
+    /// Reads what a process has sent. None if it is too short, or no number of a descriptor.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (descriptor, rest) = bytes.split_first_chunk::<4>()?;
-        let (given, rest) = rest.split_first_chunk::<4>()?;
+        let (descriptor, rest) = bytes.split_first_chunk::<8>()?;
         let position = u64::from_le_bytes(*rest.first_chunk::<8>()?);
-        let number = |bytes: &[u8; 4]| Some(u32::from_le_bytes(*bytes)).filter(|&number| number <= i32::MAX as u32);
-        Some(Self { descriptor: number(descriptor)?, given: number(given)?, position })
+        Some(Self { descriptor: u64::from_le_bytes(*descriptor).try_into().ok()?, position })
     }
 }
 
@@ -110,7 +105,7 @@ mod tests {
         assert_eq!((decoded.uuid, decoded.prefix), ([7; 16], &b"/data"[..]));
         assert!(Identity { uuid: [7; 16], prefix: &[b'x'; IDENTITY_BYTES] }.encode().is_none());
         assert!(Identity::decode(&[0xff; IDENTITY_BYTES]).is_none());
-        let given = Given { descriptor: 9, given: 17, position: 1 << 40 };
+        let given = Given { descriptor: 9, position: 1 << 40 };
         assert_eq!(Given::decode(&given.encode()), Some(given));
         assert!(Given::decode(&[0; 15]).is_none() && Given::decode(&[0xff; 16]).is_none());
     }

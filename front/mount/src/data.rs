@@ -116,12 +116,9 @@ impl Session {
         self.on_file(asked.handle, |file, opened| {
             answer.fill(asked.bytes as usize, |buffer| {
                 let within = |position: u64| file.size().saturating_sub(position).min(buffer.len() as u64);
-                let is_call = asked.read_flags & wire::READ_LOCK_OWNER != 0;
-                if !is_call {
-                    return read_pages(file, asked.offset, buffer);
-                }
                 let (position, bytes) = opened.place(file, asked.offset, within);
-                let done = file.read_slice(position, buffer);
+                let is_call = asked.read_flags & wire::READ_LOCK_OWNER != 0;
+                let done = if is_call { file.read_slice(position, buffer) } else { read_pages(file, position, buffer) };
                 opened.has_moved(file, (asked.offset, position), bytes, done.unwrap_or(0) as u64);
                 done
             })
@@ -203,11 +200,6 @@ impl Session {
     /// A program has closed a descriptor: its locks by fcntl(2) on the file go.
     pub(crate) fn flush(&self, header: &Header, body: &[u8]) -> Result<Done> {
         let (asked, _) = wire::split::<FlushIn>(body)?;
-        if let Ok(handle) = self.handles.get(asked.handle)
-            && let Kind::File(file) = &handle.node
-        {
-            caller::as_root(|| handle.was_closed_by(file, header.process));
-        }
         self.locks.forget_owner(header.node, asked.lock_owner);
         Ok(Done::Answered)
     }

@@ -50,15 +50,12 @@ impl Handle {
         self.predecessor.get()
     }
 
-    /// It has taken the place of an anchor. A descriptor of the mount that several programs are
-    /// given, one after the other, takes the same place again.
+    /// It has taken the place of an anchor.
     ///
     /// # Errors
     /// `BUSY` if it has taken another's place before.
     pub(crate) fn follow(&self, predecessor: Predecessor) -> Result<()> {
-        let Err(again) = self.predecessor.set(predecessor) else { return Ok(()) };
-        let first = self.predecessor().ok_or(OsError::BUSY)?;
-        if first.begin_again(again) { Ok(()) } else { Err(OsError::BUSY) }
+        self.predecessor.set(predecessor).map_err(|_| OsError::BUSY)
     }
 
     /// The descriptor whose description has the locks by flock(2) of whoever has it open.

@@ -9,20 +9,16 @@
 //! - **The offset.** Parent and child of a program share an offset, and one of them may be on the
 //!   other door by now. A read or write that continues where the last one on the mount's descriptor
 //!   ended is made at the anchor's offset, and moves that. The kernel does not tell this process of
-//!   lseek(2), and pread(2) and pwrite(2) look like read(2) and write(2). So a second process
-//!   ([`crate::keeper`]) has the program's descriptor, too, by which its offset is seen. A request
-//!   elsewhere than there moves nothing; one that is there, and continues nothing, follows an
-//!   lseek(2), and the shared offset goes there. When the program closes the descriptor, or ends,
-//!   the shared offset goes to where the program has left its own. Where another program has moved
-//!   the shared offset meanwhile, that stays. In a file that is open for reading and writing the
-//!   offset that is shared only follows: no request is made anywhere but where it says.
+//!   lseek(2), and pread(2) and pwrite(2) look like read(2) and write(2). So the first request that
+//!   continues nothing ends this: from there on each is made where it says. In a file that is open
+//!   for reading and writing the offset that is shared only follows: no request is made anywhere
+//!   but where it says.
 //! - **Locks of the description** (flock(2)). What the program asks for is asked of the anchor's
 //!   description.
 
 use crate::{
     caller,
     handles::Handle,
-    keeper::{Kept, have_one_description},
     session::{Answer, Done, Session},
     wire::{self, Header, IoctlIn, IoctlOut},
 };
@@ -44,25 +40,7 @@ pub(crate) struct Predecessor {
     /// True if the anchor is open for reading and writing. In such files programs often choose
     /// places of their own.
     is_for_both: bool,
-    sharing: Mutex<Sharing>,
-}
-
-/// How far the offset of a program and the one that it shares with others are one.
-struct Sharing {
-    next: Next,
-    /// Where the shared offset was when it was last read or moved for the program. It is somewhere
-    /// else if another program has moved it since.
-    shared: u64,
-    own: Option<Own>,
-}
-
-/// The program's own offset, for as long as the program has the descriptor that it was given.
-struct Own {
-    kept: Kept,
-    /// The process that has opened the descriptor and given it to the program.
-    giver: u32,
-    /// The program, and its number of the descriptor.
-    owner: (u32, u32),
+    next: Mutex<Next>,
 }
 
 /// Which request goes on at the offset that is shared with other programs.
@@ -73,7 +51,7 @@ enum Next {
     First(u64),
     /// The one that continues the last one, which has ended here.
     At(u64),
-    /// None that could be told by its place.
+    /// None any more.
     Never,
 }
 
@@ -82,21 +60,8 @@ impl Predecessor {
         self.anchor.as_fd()
     }
 
-    /// Goes on with what `again` says of another program that was given the same descriptor for the
-    /// same anchor. False if the anchor is another one.
-    pub(crate) fn begin_again(&self, again: Self) -> bool {
-        let is_same = have_one_description(self.anchor.as_raw_fd(), again.anchor.as_raw_fd());
-        if is_same {
-            let other = again.sharing.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let before = std::mem::replace(&mut *self.sharing(), other);
-            // The mount may be asked to close what is dropped here.
-            drop(before);
-        }
-        is_same
-    }
-
-    fn sharing(&self) -> MutexGuard<'_, Sharing> {
-        self.sharing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn position(&self) -> Result<u64> {
@@ -116,31 +81,12 @@ impl Handle {
     /// different places. [`Self::has_moved`] mends what was too much.
     pub(crate) fn place(&self, file: &FileRef, offset: u64, bytes: impl FnOnce(u64) -> u64) -> (u64, u64) {
         let Some(predecessor) = self.predecessor() else { return (offset, 0) };
-        let mut sharing = predecessor.sharing();
-        let continues = match sharing.next {
-            Next::First(expected) => expected == offset || predecessor.position() == Ok(offset),
-            Next::At(expected) => expected == offset,
-            Next::Never => false,
-        };
-        let is_doubtful = !continues || predecessor.is_for_both;
-        let own = sharing.own.as_ref().filter(|_| is_doubtful).and_then(|own| caller::as_root(|| own.kept.position()));
-        if own.is_some_and(|own| own != offset) {
-            // pread(2) or pwrite(2): no offset is used or moved.
-            return (offset, 0);
-        }
-        let shared = sharing.shared;
+        let mut next = predecessor.next();
         let reserve = || {
-            let mut position = predecessor.position().ok()?;
-            if continues {
-                // Somebody has moved the shared offset. Where the program may have meant this very
-                // place it is given that.
-                if position != offset && predecessor.is_for_both {
-                    return None;
-                }
-            } else if own.is_some() && (position == shared || position == offset) {
-                // The program has moved its own by lseek(2), and nobody else the shared one.
-                position = offset;
-            } else {
+            let position = predecessor.position().ok()?;
+            // Somebody has moved the shared offset. Where the program may have meant this very
+            // place it is given that.
+            if position != offset && predecessor.is_for_both {
                 return None;
             }
             let bytes = bytes(position);
@@ -148,9 +94,13 @@ impl Handle {
             predecessor.move_to(end);
             Some((position, bytes))
         };
-        let placed = if continues || own.is_some() { file.with_shared_position(reserve) } else { None };
-        sharing.next = placed.map_or(Next::Never, |(_, bytes)| Next::At(offset.saturating_add(bytes)));
-        sharing.shared = placed.map_or(shared, |(position, bytes)| position + bytes);
+        let continues = match *next {
+            Next::First(expected) => expected == offset || predecessor.position() == Ok(offset),
+            Next::At(expected) => expected == offset,
+            Next::Never => false,
+        };
+        let placed = if continues { file.with_shared_position(reserve) } else { None };
+        *next = placed.map_or(Next::Never, |(_, bytes)| Next::At(offset.saturating_add(bytes)));
         placed.unwrap_or((offset, 0))
     }
 
@@ -158,10 +108,9 @@ impl Handle {
     /// was moved by `bytes`, and `done` were read or written.
     pub(crate) fn has_moved(&self, file: &FileRef, (offset, position): (u64, u64), bytes: u64, done: u64) {
         let Some(predecessor) = self.predecessor().filter(|_| done != bytes) else { return };
-        let mut sharing = predecessor.sharing();
-        if matches!(sharing.next, Next::At(expected) if expected == offset + bytes) {
-            sharing.next = Next::At(offset + done);
-            sharing.shared = position + done;
+        let mut next = predecessor.next();
+        if matches!(*next, Next::At(expected) if expected == offset + bytes) {
+            *next = Next::At(offset + done);
             file.with_shared_position(|| {
                 if predecessor.position() == Ok(position + bytes) {
                     predecessor.move_to(position + done);
@@ -174,40 +123,7 @@ impl Handle {
     pub(crate) fn has_appended(&self, file: &FileRef, offset: u64, done: u64, end: u64) {
         let Some(predecessor) = self.predecessor() else { return };
         file.with_shared_position(|| predecessor.move_to(end));
-        let mut sharing = predecessor.sharing();
-        sharing.next = Next::At(offset + done);
-        sharing.shared = end;
-    }
-
-    /// A process has closed a descriptor of this description, or ends. Where the program has moved
-    /// its offset by lseek(2) since its last request, the shared offset follows, unless another
-    /// program has moved that meanwhile. The process' call, and with it the wait(2) of its parent,
-    /// returns after that.
-    pub(crate) fn was_closed_by(&self, file: &FileRef, process: u32) {
-        let Some(predecessor) = self.predecessor() else { return };
-        let mut sharing = predecessor.sharing();
-        let Some(own) = sharing.own.as_ref().filter(|own| own.giver != process && !own.kept.is_by(process)) else { return };
-        let is_left = own.kept.is_open_as(own.owner);
-        if let Some(position) = own.kept.position() {
-            let follows = || {
-                let is_known = matches!(sharing.next, Next::First(known) | Next::At(known) if known == position);
-                let shared = predecessor.position().ok().filter(|_| !is_known)?;
-                if shared != position && shared == sharing.shared {
-                    predecessor.move_to(position);
-                    return Some(position);
-                }
-                Some(position).filter(|_| shared == position)
-            };
-            if let Some(position) = file.with_shared_position(follows) {
-                (sharing.next, sharing.shared) = (Next::At(position), position);
-            }
-        }
-        if !is_left {
-            let own = sharing.own.take();
-            // Its close is a request like this one.
-            drop(sharing);
-            drop(own);
-        }
+        *predecessor.next() = Next::At(offset + done);
     }
 }
 
@@ -251,10 +167,7 @@ impl Session {
                     return Err(OsError::INVAL);
                 }
                 let is_for_both = flags & OFlags::RWMODE == OFlags::RDWR;
-                let own = Kept::fetch(header.process, given.given).zip(parent_of(header.process));
-                let own = own.map(|(kept, program)| Own { kept, giver: header.process, owner: (program, given.descriptor) });
-                let sharing = Sharing { next: Next::First(given.position), shared: given.position, own };
-                handle.follow(Predecessor { anchor, is_for_both, sharing: Mutex::new(sharing) })
+                handle.follow(Predecessor { anchor, is_for_both, next: Mutex::new(Next::First(given.position)) })
             }
             Kind::Directory(_) => {
                 let identity = |fd| self.names.fstat(fd, &Kind::Directory(None)).map(|stat| (stat.st_dev, stat.st_ino));
@@ -299,12 +212,6 @@ impl Session {
         close_apart(fd);
         Err(OsError::NOENT)
     }
-}
-
-/// The process that has started a process.
-fn parent_of(process: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 /// Descriptors that are to be closed by a thread of its own, at most.

@@ -20,7 +20,6 @@ mod counts;
 mod data;
 mod handles;
 mod handover;
-mod keeper;
 mod locks;
 mod names;
 mod nodes;

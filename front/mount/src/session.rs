@@ -143,7 +143,6 @@ impl Session {
             self.is_over.store(true, Ordering::Release);
             self.locks.end();
         });
-        crate::keeper::end();
     }
 
     pub(crate) fn array(&self) -> &array::Array {

@@ -31,10 +31,8 @@
 //!   thread may hold claims on many numbers until the exec, and claims them in ascending order, so
 //!   two such threads do not wait for each other.
 
-mod aside;
 mod executing;
 
-pub(crate) use aside::NOTHING_ASIDE;
 pub(crate) use executing::descriptor_flags;
 
 use crate::filter::{self, is_watched_as_ours, watch_claimed, watch_ours};
@@ -43,7 +41,7 @@ use crate::process::{is_guest, is_sharing, may_be_guest, may_have_guests, shares
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::F_GETFD;
@@ -79,8 +77,6 @@ pub(crate) struct Description<N: 'static> {
     /// The file's count of changes of status flags at the time when `flags` were last read from the
     /// kernel. Used while `shared`.
     pub(crate) flags_seen: AtomicU32,
-    /// A descriptor of the mount for a program with fewer rights, if one is kept ([`aside`]).
-    pub(crate) aside: AtomicI32,
     /// The file. Written before the description is live, dropped by [`Table::destroy`].
     node: UnsafeCell<MaybeUninit<N>>,
 }
@@ -98,7 +94,6 @@ impl<N: 'static> Description<N> {
             shared: AtomicBool::new(false),
             position: RawLock::new(),
             flags_seen: AtomicU32::new(0),
-            aside: AtomicI32::new(NOTHING_ASIDE),
             node: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -349,7 +344,6 @@ impl<N: 'static> Table<N> {
         // SAFETY: the LIVE bit was taken here, so no user is left and none can come: the node is
         // ours to drop, once.
         unsafe { (*description.node.get()).assume_init_drop() };
-        aside::let_go(&description.aside);
         // SAFETY: descriptions are leaked, so the reference is good for ever.
         self.free.lock().push(unsafe { &*core::ptr::from_ref(description) });
     }

@@ -11,7 +11,7 @@ pub(crate) mod window;
 use crate::call::{Call, Verdict};
 use crate::calls::descriptor::close_unheld;
 use crate::calls::process::{execve, execveat};
-use crate::calls::{OPEN, directory, rights};
+use crate::calls::{OPEN, directory};
 use crate::descriptors::descriptor_flags;
 use crate::environment::value_of;
 use crate::needed::{self, Source};
@@ -173,7 +173,7 @@ fn complete(
         let environment = args.get(index).copied().unwrap_or(0);
         let changed = match withheld_from(target, file.map(|file| &file[..]), environment) {
             Ok(Some(withheld)) => Changed { withheld, executing: begin_executing(), ..Changed::default() },
-            Ok(None) if OPEN.ever_used() && process::owns_tables() => for_reached(target),
+            Ok(None) if OPEN.ever_used() && process::owns_tables() => Changed { kept: keep_locks(), ..Changed::default() },
             Ok(None) => Changed::default(),
             Err(error) => return Verdict::error(error),
         };
@@ -202,12 +202,6 @@ pub(crate) fn ignoring_signals(call: &mut Call, verdict: Verdict) -> Verdict {
         call.then = Some(undo);
     }
     verdict
-}
-
-/// The process is about to become another user: keeps its files for programs that it executes then
-/// ([`unreached::keep_aside`]).
-pub(crate) fn keep_aside() {
-    unreached::keep_aside();
 }
 
 /// Whether a call executes another program.
@@ -370,19 +364,6 @@ fn keep_locks() -> Vec<RawFd> {
     let is_inherited = |&descriptor: &RawFd| descriptor_flags(descriptor, F_GETFD, 0) as u32 & FD_CLOEXEC == 0;
     let inherited: Vec<_> = OPEN.all().map(|(descriptor, _)| descriptor).filter(is_inherited).map(directory::borrow).collect();
     namespace.files().keep_locks(&inherited)
-}
-
-/// Gives a program in which the library will be what it needs for what it inherits.
-fn for_reached(target: Target) -> Changed {
-    // Before numbers are claimed: it looks at each of them.
-    let kept = keep_locks();
-    if rights::may_be_fewer() {
-        let withheld = unreached::pass_on(target);
-        if !withheld.is_empty() {
-            return Changed { kept, withheld, executing: begin_executing() };
-        }
-    }
-    Changed { kept, ..Changed::default() }
 }
 
 /// Tells the other processes of the array, if this exec succeeds, that what the other threads of

@@ -21,7 +21,6 @@ use crate::calls::{OPEN, directory};
 use crate::descriptors::Claim;
 use crate::descriptors::descriptor_flags;
 use crate::exec::{Target, window};
-pub(crate) use crate::handover::aside::prepare as keep_aside;
 use crate::handover::{self, Asked, HandedOver};
 use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::patch::go::is_of_go;
@@ -227,35 +226,6 @@ pub(crate) fn withhold(
     }
     withheld.anchors = anchors;
     Ok(withheld)
-}
-
-/// Hands open files over to the mount which the next program's library could not use, since the
-/// process has given up the rights to open them ([`handover::aside`]). Everything else the program
-/// inherits as it is.
-pub(crate) fn pass_on(target: Target) -> Withheld {
-    let mut withheld = Withheld::default();
-    let needed = || {
-        let mut anchors = inherited_anchors();
-        anchors.retain(|&number| OPEN.lookup(number).is_some_and(|held| handover::aside::is_needed(number, &held)));
-        anchors
-    };
-    if window::is_interrupted_too_often() || !is_table_whole() {
-        return withheld;
-    }
-    let anchors = needed();
-    if anchors.is_empty() || file_of(target).is_none() {
-        return withheld;
-    }
-    let Some(asked) = handover::ask(&anchors, false, None, true) else { return withheld };
-    window::open();
-    let mut anchors = inherited_anchors();
-    (withheld.claims, withheld.uses) = handover::claims(Some(&asked), &[]);
-    withheld.handed_over = asked.take(&withheld.claims, &mut anchors, &mut false);
-    if withheld.handed_over.is_empty() {
-        withheld.give_back();
-        window::close();
-    }
-    withheld
 }
 
 /// For a process in which the library stands aside, and which was given `count` open files of the

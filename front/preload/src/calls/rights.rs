@@ -6,18 +6,13 @@
 //! The C library changes credentials in every thread, and each thread makes the call (nptl(7)); the
 //! first one ends the keeping for all. The library does not ask which of these calls takes rights
 //! away: a process that changes its credentials has nothing kept from then on.
-//!
-//! A process that becomes another user keeps its files in a mount, if there is one, for programs that
-//! it executes then ([`crate::exec::keep_aside`]).
 
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::uapi::PR_SET_SECCOMP;
 use core::sync::atomic::{AtomicBool, Ordering};
-use linux_raw_sys::general as nr;
 use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_seccomp, __NR_setfsgid, __NR_setfsuid, __NR_setns};
 use sys::raw::syscall;
-use sys::rustix::process::getuid;
 
 /// Whether the process has changed its rights: only then may its real user be another than the one
 /// whose rights files are looked at with.
@@ -25,7 +20,7 @@ static HAVE_CHANGED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process may have fewer rights than when it started, when nothing kept it from the
 /// array.
-pub(crate) fn may_be_fewer() -> bool {
+pub(super) fn may_be_fewer() -> bool {
     HAVE_CHANGED.load(Ordering::Relaxed)
 }
 
@@ -81,20 +76,8 @@ pub(crate) fn change(call: &mut Call) -> Verdict {
         // Another mount namespace has another current directory.
         super::directory::expect_moves();
     }
-    if becomes_other(call) {
-        crate::exec::keep_aside();
-    }
     end_keeping();
     Verdict::Pass
-}
-
-/// Tells whether a call asks for another real user: a process that changes its effective one alone
-/// may do so for each of its requests, and executes programs as the real one.
-fn becomes_other(call: &Call) -> bool {
-    let sets_real = matches!(call.number as u32, nr::__NR_setuid | nr::__NR_setreuid | nr::__NR_setresuid);
-    let wanted = call.args[0] as u32;
-    // -1 leaves it as it is.
-    sets_real && wanted != u32::MAX && wanted != getuid().as_raw()
 }
 
 /// prctl(2), seccomp(2): a process may forbid itself system calls. A filter may end the process for

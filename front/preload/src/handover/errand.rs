@@ -19,7 +19,7 @@ use linux_raw_sys::net::SOCK_SEQPACKET;
 use namespace::FileType;
 use namespace::handover::{GIVE, Given, IDENTIFY, IDENTITY_BYTES, INODE, INODE_BYTES, Identity, NAME};
 use sys::raw::{check, syscall};
-use sys::rustix::fs::{CWD, Mode, OFlags, ResolveFlags, SeekFrom, fcntl_setfl, fstat, openat, openat2, seek};
+use sys::rustix::fs::{CWD, Mode, OFlags, ResolveFlags, SeekFrom, fstat, openat, openat2, seek};
 use sys::rustix::time::{ClockId, Timespec, clock_gettime};
 use sys::{AsRawFd, FromRawFd, OsError, OwnedFd, RawFd};
 
@@ -40,8 +40,6 @@ pub(super) struct Errand<'a> {
     pub(super) wanted: &'a [Wanted],
     /// The array's UUID.
     pub(super) uuid: [u8; 16],
-    /// The files are only opened: they take their anchors' places later ([`super::aside`]).
-    pub(super) is_ahead: bool,
 }
 
 /// The child's answer, as it is sent.
@@ -223,9 +221,6 @@ fn act(errand: &Errand<'_>, socket: RawFd) -> ! {
     let mut control =
         Control { bytes: CONTROL_HEAD_BYTES, level: SOL_SOCKET, kind: SCM_RIGHTS, descriptors: [-1; WANTED_COUNT_MAX] };
     let mut opened = [const { None }; WANTED_COUNT_MAX];
-    if !errand.is_ahead {
-        use_ready(errand, &mut answer, &mut opened);
-    }
     for (index, mount) in errand.mounts.iter().enumerate() {
         // A mount that hangs must not cost what another one has given.
         if answer.found.iter().take(errand.wanted.len()).all(|&found| found != NONE) {
@@ -261,7 +256,7 @@ fn act(errand: &Errand<'_>, socket: RawFd) -> ! {
 fn keep_only(errand: &Errand<'_>, socket: RawFd) {
     let mut from = 0u32;
     loop {
-        let kept = errand.wanted.iter().flat_map(|wanted| [wanted.anchor, wanted.shown, wanted.ready]).chain([socket]);
+        let kept = errand.wanted.iter().flat_map(|wanted| [wanted.anchor, wanted.shown]).chain([socket]);
         let next = kept.filter_map(|number| u32::try_from(number).ok()).filter(|&number| number >= from).min();
         let last = next.map_or(u32::MAX, |next| next.wrapping_sub(1));
         if next != Some(from) {
@@ -296,9 +291,11 @@ fn search(
         if answer.found.get(index).is_none_or(|&found| found != NONE) {
             continue;
         }
-        let found = match same_before(errand, index, answer) {
-            Some(same) => same,
-            None => match look(wanted, &root, rest, errand.is_ahead) {
+        let same = errand.wanted.iter().take(index).position(|before| are_of_one(before, wanted));
+        let same = same.filter(|&same| answer.found.get(same) == Some(&FOUND));
+        let found = match same {
+            Some(same) => same as u8 + 1,
+            None => match look(wanted, &root, rest) {
                 Some(fd) => {
                     if matches!(wanted.what, What::File | What::Directory | What::Named)
                         && let Some(place) = opened.get_mut(index)
@@ -317,31 +314,6 @@ fn search(
             (answer.mount, answer.prefix_bytes) = (mount_index as u16, identity.prefix.len() as u16);
         }
     }
-}
-
-/// Has the files that were opened before take their anchors' places.
-fn use_ready(errand: &Errand<'_>, answer: &mut Answer, opened: &mut [Option<OwnedFd>; WANTED_COUNT_MAX]) {
-    for (index, wanted) in errand.wanted.iter().enumerate().filter(|(_, wanted)| wanted.ready >= 0) {
-        let found = same_before(errand, index, answer).or_else(|| {
-            // SAFETY: the number is this process' own copy, which ends with it.
-            let fd = unsafe { OwnedFd::from_raw_fd(wanted.ready) };
-            // The program may have changed them since.
-            let _ = fcntl_setfl(&fd, OFlags::from_bits_retain(wanted.flags as u32));
-            take_place(wanted, &fd)?;
-            *opened.get_mut(index)? = Some(fd);
-            Some(FOUND)
-        });
-        if let (Some(place), Some(found)) = (answer.found.get_mut(index), found) {
-            *place = found;
-        }
-    }
-}
-
-/// What the answer says of a thing whose anchor has the description of one before it that was found.
-fn same_before(errand: &Errand<'_>, index: usize, answer: &Answer) -> Option<u8> {
-    let wanted = errand.wanted.get(index)?;
-    let same = errand.wanted.iter().take(index).position(|before| are_of_one(before, wanted));
-    same.filter(|&same| answer.found.get(same) == Some(&FOUND)).map(|same| same as u8 + 1)
 }
 
 /// Whether two anchors are of one open file description.
@@ -367,25 +339,20 @@ pub(super) fn have_one_description(one: RawFd, other: RawFd) -> Option<bool> {
 
 /// Opens something in a mount by its path, or, if that leads to something else by now, by the
 /// anchor itself.
-fn look(wanted: &Wanted, root: &OwnedFd, rest: &[u8], is_ahead: bool) -> Option<OwnedFd> {
+fn look(wanted: &Wanted, root: &OwnedFd, rest: &[u8]) -> Option<OwnedFd> {
     let mut buffer = [0; PATH_MAX];
-    let by_path = joined(&mut buffer, &[b".", rest]).and_then(|path| look_at(wanted, root, path, is_ahead));
+    let by_path = joined(&mut buffer, &[b".", rest]).and_then(|path| look_at(wanted, root, path));
     if by_path.is_some() || !matches!(wanted.what, What::File | What::Named) {
         return by_path;
     }
     let mut digits = [0; 10];
     let number = decimal(&mut digits, u32::try_from(wanted.anchor).ok()?);
-    look_at(wanted, root, joined(&mut buffer, &[NAME, number])?, is_ahead)
+    look_at(wanted, root, joined(&mut buffer, &[NAME, number])?)
 }
 
-fn look_at(wanted: &Wanted, root: &OwnedFd, path: &CStr, is_ahead: bool) -> Option<OwnedFd> {
+fn look_at(wanted: &Wanted, root: &OwnedFd, path: &CStr) -> Option<OwnedFd> {
     match wanted.what {
-        What::File if is_ahead => open_file(wanted, root, path).filter(|fd| is_same(fd, wanted, root)),
-        What::File | What::Directory => {
-            let fd = open_file(wanted, root, path)?;
-            take_place(wanted, &fd)?;
-            Some(fd)
-        }
+        What::File | What::Directory => open_file(wanted, root, path),
         What::Named => open_in(root, path, O_PATH).filter(|fd| is_same(fd, wanted, root)),
         // Which file has the path when it is executed the kernel decides, as ever.
         What::Program => open_in(root, path, O_PATH).filter(|fd| is_of(fd, FileType::RegularFile)),
@@ -397,7 +364,7 @@ fn look_at(wanted: &Wanted, root: &OwnedFd, path: &CStr, is_ahead: bool) -> Opti
     }
 }
 
-/// Opens a file or directory as its anchor is open.
+/// Opens a file or directory as its anchor is open, and has it take the anchor's place.
 fn open_file(wanted: &Wanted, root: &OwnedFd, path: &CStr) -> Option<OwnedFd> {
     let kind = if wanted.what == What::Directory { O_DIRECTORY } else { 0 };
     let expected = if kind == 0 { FileType::RegularFile } else { FileType::Directory };
@@ -406,18 +373,15 @@ fn open_file(wanted: &Wanted, root: &OwnedFd, path: &CStr) -> Option<OwnedFd> {
     let (mut digits, mut buffer) = ([0; 10], [0; LINK_BYTES_MAX]);
     let link = joined(&mut buffer, &[b"/proc/self/fd/", decimal(&mut digits, named.as_raw_fd() as u32)])?;
     let flags = OFlags::from_bits_retain((wanted.flags as u32 | kind | O_CLOEXEC | O_NOCTTY) & !O_NOFOLLOW);
-    openat(CWD, link, flags, Mode::empty()).ok()
-}
-
-/// Has a file or directory of the mount take its anchor's place.
-fn take_place(wanted: &Wanted, fd: &OwnedFd) -> Option<()> {
-    let mut position = 0;
-    if wanted.what == What::File {
-        position = seek(borrow(wanted.anchor), SeekFrom::Current(0)).ok()?;
-        seek(fd, SeekFrom::Start(position)).ok()?;
+    let fd = openat(CWD, link, flags, Mode::empty()).ok()?;
+    let anchor = borrow(wanted.anchor);
+    let position = if kind == 0 { seek(anchor, SeekFrom::Current(0)).ok()? } else { 0 };
+    if kind == 0 {
+        seek(&fd, SeekFrom::Start(position)).ok()?;
     }
-    let given = Given { descriptor: wanted.shown as u32, given: fd.as_raw_fd() as u32, position }.encode();
-    control(fd, GIVE, given.as_ptr() as usize).ok().map(|_| ())
+    let given = Given { descriptor: wanted.shown as u32, position }.encode();
+    control(&fd, GIVE, given.as_ptr() as usize).ok()?;
+    Some(fd)
 }
 
 fn is_of(fd: &OwnedFd, kind: FileType) -> bool {

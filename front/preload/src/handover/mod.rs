@@ -20,7 +20,6 @@
 //! place in the moments before the exec, in which they stand still ([`Asked::take`],
 //! [`crate::exec::window`]).
 
-pub(crate) mod aside;
 mod errand;
 
 use crate::calls::node::{Held, Node};
@@ -31,7 +30,6 @@ use crate::exec::window;
 use crate::{array, own, process};
 use ::array::proc_file;
 use core::ffi::CStr;
-use core::sync::atomic::Ordering;
 use errand::{Errand, Reply};
 use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_dup3, __NR_unshare, CLONE_FS, F_DUPFD_CLOEXEC, F_GETFL, O_ACCMODE, O_PATH, O_RDWR};
@@ -89,8 +87,6 @@ struct Wanted {
     path: Vec<u8>,
     /// The status flags and access mode of the anchor.
     flags: usize,
-    /// A descriptor of the mount that was opened before, or -1 ([`aside`]).
-    ready: RawFd,
 }
 
 /// A number of an anchor that means a file of a mount now.
@@ -138,7 +134,11 @@ impl HandedOver {
         if has_locks(number) {
             return false;
         }
-        let Some(anchor) = out_of_the_way(number) else { return false };
+        let anchor = descriptor_flags(number, F_DUPFD_CLOEXEC, sys::high_fd::base() as usize);
+        if anchor < 0 {
+            return false;
+        }
+        let anchor = anchor as RawFd;
         if !replace(place, number) {
             crate::calls::descriptor::close_unheld(anchor);
             return false;
@@ -190,14 +190,7 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
             described.extend(held.map(|held| (number, held)));
         }
     }
-    wanted.extend(program.map(|path| Wanted {
-        what: What::Program,
-        anchor: -1,
-        shown: -1,
-        path: path.to_vec(),
-        flags: 0,
-        ready: -1,
-    }));
+    wanted.extend(program.map(|path| Wanted { what: What::Program, anchor: -1, shown: -1, path: path.to_vec(), flags: 0 }));
     let base = directory::Base::of(directory::AT_FDCWD);
     // From here on a task that shared the directory with this one does not move with it.
     let before = if is_inside { directory::set_aside(false).ok() } else { None };
@@ -210,9 +203,9 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
         // The twin, once that stands for it.
         let present = base.present().as_raw_fd();
         let shown = if present < 0 { before } else { present };
-        Some(Wanted { what: What::Current, anchor: before, shown, path: base.path()?, flags: 0, ready: -1 })
+        Some(Wanted { what: What::Current, anchor: before, shown, path: base.path()?, flags: 0 })
     }));
-    let errand = Errand { mounts: &mounts, wanted: &wanted, uuid, is_ahead: false };
+    let errand = Errand { mounts: &mounts, wanted: &wanted, uuid };
     let reply = if wanted.is_empty() { None } else { errand::run(&errand, errand::now_ns().wrapping_add(LIMIT_NS)) };
     if before.is_some() {
         // The child may be there still, and may yet change the directory that it shares. SAFETY:
@@ -333,8 +326,7 @@ fn wanted_of(anchor: RawFd, held: Option<&Held>) -> Option<Wanted> {
     }
     let present = held.map_or(fd, |held| directory::present(anchor, held.node()));
     let path = array::namespace().ok()?.logical_path_of(present).ok()??;
-    let ready = held.map_or(-1, |held| held.aside.load(Ordering::Acquire));
-    Some(Wanted { what, anchor, shown: present.as_raw_fd(), path, flags: flags as usize, ready })
+    Some(Wanted { what, anchor, shown: present.as_raw_fd(), path, flags: flags as usize })
 }
 
 /// Tells whether the process has locks on a file that are not handed over: the process' own locks
@@ -360,7 +352,11 @@ fn exchange(wanted: &Wanted, given: RawFd) -> Option<Replaced> {
     if has_locks(anchor) {
         return None;
     }
-    let kept = out_of_the_way(anchor)?;
+    let kept = descriptor_flags(anchor, F_DUPFD_CLOEXEC, sys::high_fd::base() as usize);
+    if kept < 0 {
+        return None;
+    }
+    let kept = kept as RawFd;
     // Another thread may have moved the offset since the child has looked. In a file that is open
     // for one of reading and writing alone the mount goes on where the shared offset is by then, if
     // the program begins where the child has looked; another one is read and written where the
@@ -376,13 +372,6 @@ fn exchange(wanted: &Wanted, given: RawFd) -> Option<Replaced> {
         return None;
     }
     Some(Replaced { number: anchor, anchor: kept, given: Some(given) })
-}
-
-/// Duplicates a descriptor where the program does not expect one; lower down in a process that has
-/// lowered its limit since it started.
-fn out_of_the_way(descriptor: RawFd) -> Option<RawFd> {
-    let copy = |from: u32| descriptor_flags(descriptor, F_DUPFD_CLOEXEC, from as usize);
-    [sys::high_fd::base(), 512, 32].into_iter().map(copy).find(|&number| number >= 0).map(|number| number as RawFd)
 }
 
 /// Makes the number `to` mean what `from` does, also over an exec.
