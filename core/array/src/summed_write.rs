@@ -8,8 +8,8 @@
 //!
 //! Invariants, besides those of [`crate::sums`]:
 //! - The sums of a *line of blocks*, of which a cache line of sums tells ([`SUM_LINE_BLOCKS`]), are
-//!   taken away before the first store to them and given after the last, on each member at once: one
-//!   write-back for the line, not one for a block.
+//!   taken away before the first store to them, and each is given after the last store to its block;
+//!   on each member there is one write-back for the line, not one for a block.
 //! - Data whose old bytes or neighbours enter parity P are believed by their sums: P gets the sum of
 //!   what it ought to be. If they have rotted, what is computed from them does not fit it. For Q, of
 //!   which sums do not tell what it ought to be, they are summed as they are loaded, and Q gets a sum
@@ -17,7 +17,7 @@
 
 use crate::mirror::region_left;
 use crate::stripe::{Lost, Shape};
-use crate::striper::{IoFault, Striper, probe};
+use crate::striper::{IoFault, Striper};
 use crate::sums::{IN_PLACE_OF_NONE, Parity, Reach, Summing, sum_of_crc};
 use crate::walk::{Pieces, Stripes};
 use crate::write::Write;
@@ -108,10 +108,9 @@ impl<'a, M: Medium> Striper<'a, M> {
                 return self.write_then_sum(offset, src, bytes);
             };
             let (head, whole) = ((start - offset) as usize, (end - start) as usize);
-            if head + whole < bytes || head > 0 {
-                // A bad address is found before anything is stored.
-                self.probe_source(src, bytes)?;
-            }
+            // A bad address, or want of space for sums, is found before anything is stored.
+            self.probe_source(src, bytes)?;
+            self.ready_sums(offset, bytes as u64, Reach::Range)?;
             if head > 0 {
                 self.write_then_sum(offset, src, head)?;
             }
@@ -137,20 +136,18 @@ impl<'a, M: Medium> Striper<'a, M> {
         }
     }
 
-    /// Writes whole blocks. No member is out.
+    /// Writes whole blocks, whose sums are ready, from a buffer that was probed. No member is out.
     ///
     /// # Safety
     /// As for [`Striper::write`].
     unsafe fn write_blocks(&self, kernels: &BlockKernels, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let mut done = 0;
-        self.ready_sums(offset, bytes as u64, Reach::Range)?;
         while done < bytes {
             let (offset, src, bytes) = (offset + done as u64, src.wrapping_add(done), bytes - done);
             let mut stored = 0;
             let count = &mut stored;
             // SAFETY: the caller's promise, for a part of the range; inside a guard.
             self.guarded(|| unsafe {
-                probe(src, bytes);
                 match self.geometry.level().parity_count() {
                     0 => self.store_copies(kernels, offset, src, bytes, count),
                     1 => self.store_stripes::<1>(kernels, offset, src, bytes, count),

@@ -15,7 +15,7 @@
 //!   they do not fit, it keeps a sum that does not. Parity of whole blocks gets the sum that follows
 //!   from the sums of what it is computed from: CRC is linear, so the sum of what parity ought to be
 //!   is known without looking at it. Where that is not so (Q, parts of blocks), what parity is
-//!   computed from is compared with its sums before.
+//!   computed from is compared with its sums before, or, for Q of whole blocks, while it is loaded.
 //! - Sums are kept only where a lock block is made of whole blocks of each member, or two writers
 //!   with different locks would change one sum: not for chunks of less than a block.
 
@@ -244,11 +244,14 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Makes the sums of the blocks that an operation touches ready to be changed.
+    /// Makes the sums of the blocks that an operation touches ready to be changed; and those of the
+    /// other blocks of their rows ready to be looked at. Parity may be computed from those blocks, and
+    /// a sum that this process does not see would count as none, so that a rotten block would go
+    /// unnoticed into parity that fits it.
     pub(crate) fn ready_sums(&self, offset: u64, bytes: u64, reach: Reach) -> Result<(), IoFault> {
         let mut unready_on = None;
         let ready = self.each_run(offset, bytes, reach, |run| {
-            for &slot in run.data.iter().chain(run.parities) {
+            for &slot in run.data.iter().chain(run.others).chain(run.parities) {
                 let Some(member) = self.summing_member(slot) else { continue };
                 if let Err(error) = member.ready_sums(run.start, run.bytes) {
                     unready_on = Some(unready(slot, error));

@@ -243,7 +243,8 @@ fn a_write_into_a_rotten_block_or_stripe_hides_nothing() {
     for (level, members) in SHAPES.into_iter().chain([(Level::Raid5, 6), (Level::Raid6, 8)]) {
         let mut random = Random(17);
         let array = TestArray::summed(level, members, CHUNK);
-        let file = array.open("file", array.create("file"));
+        let attribute = array.create("file");
+        let file = array.open("file", attribute);
         let mut mended = 0;
         for round in 0..60 {
             let mut content = random.bytes(200_000);
@@ -260,7 +261,10 @@ fn a_write_into_a_rotten_block_or_stripe_hides_nothing() {
                 _ => (near, 1 + random.below(30_000) as usize),
             };
             let bytes = random.bytes(length);
-            write(&file, offset, &bytes);
+            // At times by who has not looked at any sum yet.
+            let newcomer = (round % 4 == 0).then(|| array.open_in(array.again(), "file", attribute));
+            write(newcomer.as_ref().unwrap_or(&file), offset, &bytes);
+            drop(newcomer);
             content[offset as usize..][..length].copy_from_slice(&bytes);
             let held = std::fs::read(array.member_path(slot).join("data/file")).unwrap();
             let is_left = held[at as usize] == rotten[at as usize];
