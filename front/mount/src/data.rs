@@ -29,6 +29,9 @@ const KIND_SHIFT: u32 = 12;
 /// So often it is looked whether a writer is out of the way, each time after a moment.
 const PATIENCE_COUNT: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(1);
+/// So often it is looked whether a mapping of the other door has ended, each time after a moment.
+const RELEASE_COUNT: u32 = 100;
+const RELEASE_MOMENT: Duration = Duration::from_millis(2);
 
 impl Session {
     pub(crate) fn open(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
@@ -315,11 +318,21 @@ fn store_pages(file: &FileRef, offset: u64, bytes: &[u8]) -> Result<usize> {
 /// says nothing of mmap(2), so each such opening counts.
 ///
 /// # Errors
-/// `BUSY` if a program of the library may store to the file by a shared mapping: neither mapping
-/// would show the stores of the other, and the kernel would write whole pages over them.
+/// `BUSY` if a program of the library may store to the file by a shared mapping, and goes on so for a
+/// while: neither mapping would show the stores of the other, and the kernel would write whole pages
+/// over them.
 fn cached(opened: &Opened, flags: OFlags) -> Result<Option<Cached>> {
-    match &opened.node {
-        Kind::File(file) if flags & OFlags::RWMODE == OFlags::RDWR => caller::as_root(|| Cached::new(file)).map(Some),
-        _ => Ok(None),
+    let Kind::File(file) = &opened.node else { return Ok(None) };
+    if flags & OFlags::RWMODE != OFlags::RDWR {
+        return Ok(None);
+    }
+    let mut tries = 0;
+    loop {
+        match caller::as_root(|| Cached::new(file)) {
+            // A mapping ends a moment after munmap(2), or the death of its process.
+            Err(OsError::BUSY) if tries < RELEASE_COUNT => thread::sleep(RELEASE_MOMENT),
+            cached => return cached.map(Some),
+        }
+        tries += 1;
     }
 }
