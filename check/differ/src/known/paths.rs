@@ -49,6 +49,15 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
             link((-100, "%/hs"), (5, "x"), 0),
         ]
     },
+    // What a symlink of the array leads to on the host gets another name there.
+    || {
+        vec![
+            link((-100, "s4"), (-100, "%/hd/new"), 0x400),
+            link((-100, "s0"), (-100, "%/hd/x"), 0x400),
+            link((-100, "s4"), (-100, "%/hd/x"), 0),
+            call("stat", vec![path("%/hd/new"), Memory(Place::Good)]),
+        ]
+    },
     // An empty path means the current directory, which is every member's.
     || {
         vec![

@@ -201,8 +201,22 @@ pub(crate) fn serve_two(
             Err(OsError::XDEV) => Verdict::error(border::error(call, [from, to], looks)),
             Err(error) => Verdict::error(error),
         },
+        // A symlink of the array that linkat(2) follows may lead out: then both are the host's.
+        (Where::Array(one), Where::Host) if looks == (Looks::Link { follow: true }) => match led_out(&one) {
+            Some(one) => elsewhere(call, &[(from, one)]),
+            None => Verdict::error(border::error(call, [from, to], looks)),
+        },
         // One path is the host's. A path that cannot be read counts as the host's too.
         _ => Verdict::error(array::namespace().err().unwrap_or_else(|| border::error(call, [from, to], looks))),
+    }
+}
+
+/// Returns the path of the host to which a symlink at the end of a path of the array leads, if that
+/// does not lead into the array again.
+fn led_out(asked: &Asked) -> Option<Vec<u8>> {
+    match array::namespace().ok()?.look_at(asked.path(), true) {
+        Ok(Reached::Host(host)) if !magic::names(&host) && links::entered_again(&host, true).is_none() => Some(host),
+        _ => None,
     }
 }
 
