@@ -14,8 +14,8 @@
 //! processor without it has none of these kernels ([`Kernels::blocks`]).
 //!
 //! # Safety of every kernel here
-//! As in `template`: pointers are valid for a block, or the call is inside a guard and the memory is
-//! nobody else's to own. All destinations are multiples of 64.
+//! The caller promises what the kernels of `template` ask for: pointers are valid for a block, or the
+//! call is inside a guard and the memory is nobody else's to own. All destinations are multiples of 64.
 
 use crate::arch::{block_table, write_back};
 use crate::crc::CRC_BLOCK_BYTES;

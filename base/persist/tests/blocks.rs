@@ -1,9 +1,10 @@
 //! The kernels that sum what they store, against those that only store and against [`crc32c_block`]
 //! of what is there afterwards; also while the program changes its buffer.
 
+mod common;
+
 use cxlraid_persist::{BlockKernels, CRC_BLOCK_BYTES, CRC_OF_ZEROS, Flush, Isa, Kernels, crc32c_block};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 #[repr(align(4096))]
 #[derive(Clone, PartialEq, Eq)]
@@ -124,25 +125,7 @@ fn stripes_and_their_sums() {
 
 #[test]
 fn sums_fit_what_was_stored_while_the_buffer_changes() {
-    let changing: Vec<AtomicU8> = (0..CRC_BLOCK_BYTES).map(|_| AtomicU8::new(0)).collect();
-    let done = AtomicBool::new(false);
-    let new = changing.as_ptr().cast::<u8>();
-    /// Ends the other thread also when an assertion fails.
-    struct Done<'a>(&'a AtomicBool);
-    impl Drop for Done<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    std::thread::scope(|scope| {
-        let _end = Done(&done);
-        scope.spawn(|| {
-            let mut value = 0u8;
-            while !done.load(Ordering::Relaxed) {
-                value = value.wrapping_add(1);
-                changing.iter().for_each(|byte| byte.store(value, Ordering::Relaxed));
-            }
-        });
+    common::with_changing_buffer(CRC_BLOCK_BYTES, |new| {
         for (blocks, _) in variants() {
             for round in 0..1000 {
                 let [mut a, mut b, mut p, mut q] = [1, 2, 3, 4].map(Block::new);

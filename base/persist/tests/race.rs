@@ -4,38 +4,13 @@
 
 mod common;
 
-use common::{Buffer, mul, q_coefficients, variants};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use common::{Buffer, mul, q_coefficients, variants, with_changing_buffer};
 
 const LEN: usize = 2048 + 24;
 
-/// Runs `body` while another thread keeps rewriting the buffer whose address it gets.
-fn with_changing_buffer(body: impl FnOnce(*const u8)) {
-    let changing: Vec<AtomicU8> = (0..LEN + 64).map(|_| AtomicU8::new(0)).collect();
-    let done = AtomicBool::new(false);
-    /// Ends the other thread also when an assertion fails.
-    struct Done<'a>(&'a AtomicBool);
-    impl Drop for Done<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    std::thread::scope(|scope| {
-        let _end = Done(&done);
-        scope.spawn(|| {
-            let mut value = 0u8;
-            while !done.load(Ordering::Relaxed) {
-                value = value.wrapping_add(1);
-                changing.iter().for_each(|byte| byte.store(value, Ordering::Relaxed));
-            }
-        });
-        body(changing.as_ptr().cast());
-    });
-}
-
 #[test]
 fn parity_fits_what_was_stored_while_the_buffer_changes() {
-    with_changing_buffer(|new| {
+    with_changing_buffer(LEN + 64, |new| {
         for k in variants() {
             for round in 0..1000 {
                 let zeros = vec![0; LEN];

@@ -217,7 +217,7 @@ impl Shell {
         Ok(Self { child, input, output: BufReader::new(output) })
     }
 
-    /// What it answers to statements: lines.
+    /// Has sqlite3 execute statements, and returns the lines that it prints.
     fn ask(&mut self, statements: &str) -> Result<Vec<String>, String> {
         let input = self.input.as_mut().ok_or("it has ended")?;
         writeln!(input, "{statements}\nSELECT 'said';").map_err(|error| error.to_string())?;

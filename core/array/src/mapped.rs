@@ -193,8 +193,9 @@ impl MappedRecord {
         self.storing.load(Ordering::Acquire) != 0
     }
 
-    /// Notes that. Nobody caches the file ([`crate::Runtime::begin_storing`]), or the stores are those
-    /// of a child of a process that stores.
+    /// Notes that the process may store to the file. Nobody caches the file
+    /// ([`crate::Runtime::begin_storing`]), or the stores are those of a child of a process that
+    /// stores.
     pub fn set_storing(&self) {
         self.storing.store(1, Ordering::Release);
     }

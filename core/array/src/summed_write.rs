@@ -97,7 +97,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     /// Writes a range and keeps the sums of its blocks.
     ///
     /// # Safety
-    /// As for [`Striper::write`].
+    /// The caller promises what [`Striper::write`] asks for.
     #[inline(never)]
     pub(crate) unsafe fn write_summed(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let (start, end) = (offset.next_multiple_of(SUM_BLOCK_BYTES), (offset + bytes as u64) & !(SUM_BLOCK_BYTES - 1));
@@ -126,7 +126,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     /// Writes a range, and sums the blocks in passes of their own.
     ///
     /// # Safety
-    /// As for [`Striper::write`].
+    /// The caller promises what [`Striper::write`] asks for.
     unsafe fn write_then_sum(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -139,7 +139,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     /// Writes whole blocks, whose sums are ready, from a buffer that was probed. No member is out.
     ///
     /// # Safety
-    /// As for [`Striper::write`].
+    /// The caller promises what [`Striper::write`] asks for.
     unsafe fn write_blocks(&self, kernels: &BlockKernels, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let mut done = 0;
         while done < bytes {
@@ -203,7 +203,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     /// Stores copies and their sums. `stored` grows by the bytes of the range that are.
     ///
     /// # Safety
-    /// As for [`Striper::write`], but inside a guard.
+    /// The caller promises what [`Striper::write`] asks for, and is inside a guard.
     unsafe fn store_copies(&self, kernels: &BlockKernels, offset: u64, src: *const u8, bytes: usize, stored: &mut usize) {
         let geometry = self.geometry;
         let mut slots = Few::new();
@@ -236,7 +236,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     /// Stores one piece to all its copies, and their sums. False if something is not mapped.
     ///
     /// # Safety
-    /// As for [`Striper::write`], but inside a guard.
+    /// The caller promises what [`Striper::write`] asks for, and is inside a guard.
     #[inline(always)]
     unsafe fn store_piece(&self, kernels: &BlockKernels, slots: &[Slot], start: u64, src: *const u8, bytes: usize) -> bool {
         let io = self.io();
@@ -267,7 +267,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     /// Stores stripes and their sums. `stored` grows by the bytes of the stripes that are stored.
     ///
     /// # Safety
-    /// As for [`Striper::write`], but inside a guard.
+    /// The caller promises what [`Striper::write`] asks for, and is inside a guard.
     unsafe fn store_stripes<const PARITIES: usize>(
         &self,
         kernels: &BlockKernels,
@@ -314,7 +314,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     /// would follow; then some of the rows may be stored.
     ///
     /// # Safety
-    /// As for [`Striper::write`], but inside a guard.
+    /// The caller promises what [`Striper::write`] asks for, and is inside a guard.
     unsafe fn update_rows<const PARITIES: usize>(
         &self,
         kernels: &BlockKernels,
@@ -397,7 +397,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     /// be stored.
     ///
     /// # Safety
-    /// As for [`Striper::write`], but inside a guard.
+    /// The caller promises what [`Striper::write`] asks for, and is inside a guard.
     unsafe fn recompute_rows<const PARITIES: usize>(
         &self,
         kernels: &BlockKernels,

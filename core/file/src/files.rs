@@ -75,7 +75,7 @@ pub(crate) struct Opened {
     handle_count: usize,
     /// How many of them are [`Shown`].
     shown_count: usize,
-    /// How many of them are [`crate::Cached`].
+    /// How many of these handles are [`crate::Cached`].
     pub(crate) cached_count: usize,
 }
 

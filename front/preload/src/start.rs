@@ -102,7 +102,8 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     if let Some(path) = environment.get_c_str(b"CXLRAID_DEBUG_SUD") {
         sud::prepare(path);
     }
-    // Before the library opens anything for good: what the kernel lists it makes first.
+    // The descriptors are listed before the library opens its own: the kernel makes an entry of /proc
+    // for each that it lists.
     let mut inherited = Vec::new();
     inherit::descriptors(|descriptor| inherited.push(descriptor));
     // SAFETY: the library's own header and segments.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use cxlraid_persist::{Flush, Isa, Kernels};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Bytes before and after every buffer that no kernel may touch.
 pub(crate) const ZONE: usize = 128;
@@ -83,4 +84,28 @@ pub(crate) fn dot(coefficients: &[u8], sources: &[Vec<u8>], len: usize) -> Vec<u
 /// 2^i for each column.
 pub(crate) fn q_coefficients(columns: usize) -> Vec<u8> {
     std::iter::successors(Some(1), |&power| Some(mul(power, 2))).take(columns).collect()
+}
+
+/// Runs `body` while another thread keeps rewriting the buffer of so many bytes whose address it gets.
+pub(crate) fn with_changing_buffer(bytes: usize, body: impl FnOnce(*const u8)) {
+    let changing: Vec<AtomicU8> = (0..bytes).map(|_| AtomicU8::new(0)).collect();
+    let done = AtomicBool::new(false);
+    /// Ends the other thread also when an assertion fails.
+    struct Done<'a>(&'a AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    std::thread::scope(|scope| {
+        let _end = Done(&done);
+        scope.spawn(|| {
+            let mut value = 0u8;
+            while !done.load(Ordering::Relaxed) {
+                value = value.wrapping_add(1);
+                changing.iter().for_each(|byte| byte.store(value, Ordering::Relaxed));
+            }
+        });
+        body(changing.as_ptr().cast());
+    });
 }

@@ -49,7 +49,7 @@ pub(super) const PROGRAMS: &[fn() -> Vec<Step>] = &[
             link((-100, "%/hs"), (5, "x"), 0),
         ]
     },
-    // What a symlink of the array leads to on the host gets another name there.
+    // linkat(2) follows a symlink of the array to the host and gives the file there another name.
     || {
         vec![
             link((-100, "s4"), (-100, "%/hd/new"), 0x400),

@@ -42,7 +42,7 @@ impl Runtime {
         })
     }
 
-    /// It does no more: the kernel has written all pages back.
+    /// This process caches the file no more: the kernel has written all pages back.
     pub fn end_caching(&self, entry: FileEntry) {
         self.end_caching_word(slot_of(self.me()), entry.index / 64, 1 << (entry.index % 64));
     }

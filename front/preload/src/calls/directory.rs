@@ -277,7 +277,12 @@ fn moving<R>(act: impl FnOnce() -> R) -> R {
 
 /// Enters what a magic link leads to.
 fn enter_open(link: &Link) -> Result<(), OsError> {
-    moving(|| sys::rustix::process::fchdir(link.descriptor()))?;
+    enter_directory(link.descriptor())
+}
+
+/// Enters a directory of the array that is open.
+fn enter_directory(directory: impl sys::AsFd) -> Result<(), OsError> {
+    moving(|| sys::rustix::process::fchdir(directory))?;
     note(true);
     Ok(())
 }
@@ -297,11 +302,13 @@ fn moved(result: isize, ours: bool) -> Verdict {
 /// Enters the directory that a path of the array leads to. A symlink may lead out of the array, and
 /// one of the host's into it again.
 fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
-    let mut host = match enter_or_leave(path)? {
-        Reached::Array(()) => return Ok(()),
-        Reached::Host(host) => host,
-    };
+    let namespace = array::namespace()?;
+    let mut reached = namespace.directory_to_enter(path)?;
     for _ in 0..LINK_COUNT_MAX {
+        let host = match reached {
+            Reached::Array(directory) => return enter_directory(directory),
+            Reached::Host(host) => host,
+        };
         if let Some(link) = super::magic::at_host(&host) {
             return enter_open(&link);
         }
@@ -314,25 +321,9 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
             // What is open is meant, whatever it is called by now.
             return enter_open(&link);
         }
-        host = match enter_or_leave(again.as_slice().into())? {
-            Reached::Array(()) => return Ok(()),
-            Reached::Host(host) => host,
-        };
+        reached = namespace.directory_to_enter(again.as_slice())?;
     }
     Err(OsError::LOOP)
-}
-
-/// Enters the directory that a path of the array leads to, or returns the path of the host to which
-/// a symlink of the array leads out.
-fn enter_or_leave(path: ProgramPath<'_>) -> Result<Reached<()>, OsError> {
-    match array::namespace()?.directory_to_enter(path)? {
-        Reached::Array(directory) => {
-            moving(|| sys::rustix::process::fchdir(directory))?;
-            note(true);
-            Ok(Reached::Array(()))
-        }
-        Reached::Host(host) => Ok(Reached::Host(host)),
-    }
 }
 
 /// Moves the process, or the calling guest, to a directory of the host. Returns a descriptor of the

@@ -27,7 +27,7 @@ const PIECE_COUNT_MAX: u64 = 48 << 10;
 const SHARE_STEPS: u32 = 5000;
 const SHARE_STEP_NS: u64 = 1_000_000;
 const SHARE_STEPS_PER_INQUIRY: u32 = 100;
-/// How long it is waited for the end of a program of a mount that had the file open.
+/// How often, and each time after how long, [`await_release`] asks whether a mount still has the file.
 const RELEASE_STEPS: u32 = 100;
 const RELEASE_STEP_NS: u64 = 2_000_000;
 /// In no more than this it is asked whether there are holes at all: to ask takes time in proportion
@@ -60,8 +60,8 @@ fn nothing() -> Result<RawFd, OsError> {
 /// Maps a file shared.
 ///
 /// # Errors
-/// What mmap(2) says; `NODEV` if stores could not be followed, or if a program of a mount has the
-/// file open such that it may store to it by a mapping: neither would see the other's stores.
+/// The errors of mmap(2). `NODEV` if stores could not be followed, or if a program of a mount has the
+/// file open such that the program may store to it by a mapping: neither would see the other's stores.
 pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize, OsError> {
     let bytes = wish.bytes.checked_next_multiple_of(PAGE).ok_or(OsError::NOMEM)?;
     if wish.protection & PROT_WRITE as usize != 0 {
