@@ -41,6 +41,7 @@ mod replace;
 mod resync;
 mod rules;
 pub mod runtime;
+pub mod sampling;
 mod scrub;
 mod scrub_sums;
 pub mod shares;

@@ -6,11 +6,11 @@
 //! - Round robin: each member keeps all of its turns.
 //! - Local: a member keeps its turns for readers whose processor none of the other copies is nearer
 //!   to. `near` says which members are nearest to the processors of a node.
-//! - Latency: one of about [`GAP`] reads is timed. Each member has a decaying mean of the time per
-//!   line and of the deviation from it; their sum is its *cost*. Shares are in inverse proportion
-//!   to costs (RAIF, section 2.5). What a member gives away goes to one other member (Walker's
-//!   alias method), so that a choice costs one comparison, and the same bytes come from the same
-//!   copy until the shares change.
+//! - Latency: one of about [`sampling::GAP`] reads is timed. Each member has a decaying mean of the
+//!   time per line and of the deviation from it; their sum is its *cost*. Shares are in inverse
+//!   proportion to costs (RAIF, section 2.5). What a member gives away goes to one other member
+//!   (Walker's alias method), so that a choice costs one comparison, and the same bytes come from the
+//!   same copy until the shares change.
 //!
 //! A member that is written mostly keeps no turn while another one has a copy.
 //!
@@ -22,6 +22,7 @@
 //!   ([`Reading::LOWEST`]).
 //! - A read takes no lock here, allocates nothing and makes no system call.
 
+use crate::sampling;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use format::ReadPolicy;
 use layout::Geometry;
@@ -32,11 +33,9 @@ use units::{MEMBER_COUNT_MAX, MemberSet, Slot};
 /// members are equally near.
 pub const NODE_COUNT: usize = 64;
 
-/// About how many reads a thread does from one that is timed to the next.
-pub const GAP: u32 = 256;
 /// Of how many timed reads one takes the member whose turn it is, whatever its share is. So a
 /// member that has become fast again is noticed.
-const PROBE_GAP: u64 = 16;
+const PROBE_GAP: u32 = 16;
 /// All of a member's turns.
 pub const WHOLE: u32 = 256;
 /// Times of that many reads have half of the weight or so in a mean.
@@ -284,10 +283,9 @@ impl Shares {
         fetch: impl FnOnce(Slot) -> Result<(), E>,
     ) -> Option<Result<(), E>> {
         let begin = persist::timestamp_in_order();
-        // Not always the same gap: a program may do the same every so many reads.
-        block().reads_left.store(GAP / 2 + (begin as u32) % GAP, Relaxed);
+        block().reads_left.store(sampling::gap(begin), Relaxed);
         let probed = choice.there.minus(self.write_mostly());
-        let is_probe = (begin >> 10).is_multiple_of(PROBE_GAP) && probed.contains(choice.first);
+        let is_probe = (sampling::mixed(begin) >> 8).is_multiple_of(PROBE_GAP) && probed.contains(choice.first);
         let slot = if is_probe { choice.first } else { self.choose(choice)? };
         let done = fetch(slot);
         if done.is_ok() {

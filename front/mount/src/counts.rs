@@ -8,11 +8,12 @@ use crate::{
 use array::{
     Spread, Way,
     runtime::counters::{CounterCell, Kind},
+    sampling,
 };
 use namespace::Node;
 use sys::rustix::thread::gettid;
 
-/// Of so many requests of a thread one is timed.
+/// About one of so many requests of a thread is timed.
 const GAP: u32 = 16;
 
 /// What one thread counts.
@@ -30,7 +31,7 @@ impl<'a> Counting<'a> {
         if self.begun == 0 {
             self.cell = session.array().runtime().claim_counters(gettid().as_raw_nonzero().get() as u32);
         }
-        let is_timed = self.begun.is_multiple_of(GAP);
+        let is_timed = sampling::mixed(self.begun.into()).is_multiple_of(GAP);
         self.begun = self.begun.wrapping_add(1).max(1);
         is_timed.then(persist::timestamp_in_order)
     }

@@ -1,6 +1,6 @@
 //! Counts the calls that are served, for `cxlraid top`: each thread in a counter cell of the runtime
 //! segment ([`array::runtime::counters`]), which a word of its thread block leads to. About one of
-//! [`GAP`] calls is timed, and looked at for what it moved on which member.
+//! [`sampling::GAP`] calls is timed, and looked at for what it moved on which member.
 //!
 //! Invariants:
 //! - The word holds the distance of the thread's cell from [`NOWHERE`]: 0, as in a new thread, leads
@@ -13,12 +13,9 @@
 use crate::call::{Call, Verdict};
 use crate::thread::word;
 use ::array::runtime::counters::{CounterCell, Counts, Kind};
-use ::array::{Runtime, Spread, Way};
+use ::array::{Runtime, Spread, Way, sampling};
 use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as nr;
-
-/// About how many calls a thread makes from one that is timed to the next.
-const GAP: usize = 256;
 
 /// What a thread without a cell counts in.
 static NOWHERE: Counts = Counts::new();
@@ -86,10 +83,9 @@ pub(crate) struct Timed {
 /// Begins to time a call, and says which of the next is due unless `always`.
 pub(crate) fn begin(always: bool) -> Timed {
     let begin = persist::timestamp_in_order();
-    // Not always the same gap: a program may do the same every so many calls.
-    let gap = if always { 0 } else { GAP / 2 + begin as usize % GAP };
+    let gap = if always { 0 } else { sampling::gap(begin) as usize };
     word(crate::thread::word::CALLS_LEFT).store(gap, Relaxed);
-    Timed { begin, weight: if is_ready() { GAP as u64 } else { 1 } }
+    Timed { begin, weight: if is_ready() { sampling::GAP.into() } else { 1 } }
 }
 
 /// What a call that was timed has moved.
@@ -116,7 +112,7 @@ pub(crate) fn end(timed: &Timed, call: &Call, verdict: Verdict) -> Option<Moved>
 /// Notes what it has moved on which member.
 pub(crate) fn note_spread(timed: &Timed, spread: &Spread<'_>) {
     if let Some(runtime) = runtime() {
-        runtime.note_spread((timed.begin >> 6) as usize, spread, timed.weight);
+        runtime.note_spread(sampling::mixed(timed.begin) as usize, spread, timed.weight);
     }
 }
 
