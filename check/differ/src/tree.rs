@@ -25,7 +25,7 @@ const PEER: i32 = 22;
 /// directory under test, `outside` one on another file system.
 pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
     clear(inside, outside)?;
-    for directory in [inside, outside, inside.parent().unwrap_or(inside)] {
+    for directory in [inside, outside, inside.parent().unwrap_or(inside), outside.parent().unwrap_or(outside)] {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         std::os::unix::fs::chown(directory, Some(0), Some(0))?;
         fs::File::open(directory)?.set_modified(std::time::SystemTime::now())?;
