@@ -49,7 +49,7 @@ fn assert_fits(bench: &Bench, what: &str) {
     if scrubbed.status.success() {
         return;
     }
-    let told = format!("{}: {}{}", scrubbed.status, out(&scrubbed), err(&scrubbed));
+    let told = format!("{}:\n{}{}", scrubbed.status, out(&scrubbed), err(&scrubbed));
     let is_time = |line: &&str| line.contains(": was modified at another time on ");
     let findings = told.lines().filter(|line| line.starts_with("/data/"));
     assert!(findings.clone().count() > 0 && findings.clone().all(|line| is_time(&line)), "{what}: {told}");
