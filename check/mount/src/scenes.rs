@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 37] = [
+pub(crate) const ALL: [(&str, Scene); 38] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -40,6 +40,7 @@ pub(crate) const ALL: [(&str, Scene); 37] = [
     ("stopped", meanwhile::stopped),
     ("moved-meanwhile", meanwhile::moved),
     ("replaced-meanwhile", meanwhile::replaced),
+    ("moved-away", moved_away),
     ("service", service),
     ("refusals", refusals),
     ("fstab", fstab),
@@ -484,6 +485,42 @@ fn mappings(options: &Options, programs: &Programs) -> Result<(), String> {
             (M, "o 1 @/file w", "0"),
             (M, "M 1 100000", "0"),
             (M, "V 1 70000 5", "later"),
+        ],
+    )
+}
+
+/// A directory that the other door has moved into another one is found at its new place, whatever
+/// the kernel knows of the old one, also where the two have changed places in their order.
+fn moved_away(options: &Options, programs: &Programs) -> Result<(), String> {
+    on_both(
+        options,
+        programs,
+        &[
+            (L, "d @/from", "0"),
+            (L, "d @/to", "0"),
+            (L, "d @/from/moved", "0"),
+            (L, "d @/from/moved/inner", "0"),
+            (M, "s @/from/moved/inner", "40755 0"),
+            (L, "m @/from/moved @/to/moved", "0"),
+            (M, "m @/to/moved @/from/back", "0"),
+            (L, "s @/from/back/inner", "40755 0"),
+            (M, "D @/from/back", "0"),
+            (M, "i @/from/back", "inner"),
+            // A program works in it.
+            (L, "m @/from/back @/to/again", "0"),
+            (M, "m @/to/again @/from/third", "0"),
+            (M, "o 0 inner/file wc", "0"),
+            (L, "s @/from/third/inner/file", "100644 0"),
+            // What lay below lies above.
+            (L, "m @/from/third/inner @/top", "0"),
+            (L, "m @/from @/top/from", "0"),
+            (M, "s @/top/from/third", "40755 0"),
+            (M, "m @/top/from/third @/top/third", "0"),
+            (M, "s @/top/third", "40755 0"),
+            (M, "X @/top/third @/top/from", "0"),
+            (L, "d @/top/third/new", "0"),
+            (M, "s @/top/third/new", "40755 0"),
+            (M, "s @/top/from", "40755 0"),
         ],
     )
 }

@@ -96,7 +96,7 @@ impl Session {
         // The anchor's member may fail at any time.
         let entry = self.over_losses(|| {
             let open = |link: &[u8]| openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-            self.entry(self.names.with_link(opened.anchor.as_fd(), &opened.node, open)?)
+            self.entry(self.names.with_link(opened.anchor.as_fd(), &opened.node, open)?, None)
         })?;
         let cached = cached(&opened, OFlags::from_bits_retain(asked.flags));
         let cached = cached.inspect_err(|_| self.nodes.forget(entry.node, 1))?;

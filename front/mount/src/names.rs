@@ -28,20 +28,20 @@ impl Session {
         if header.node == wire::ROOT
             && let Some(found) = self.named_by_descriptor(header, name)
         {
-            return answer.put(&self.entry(found?)?);
+            return answer.put(&self.entry(found?, None)?);
         }
         let child = self.nodes.child(header.node, name)?;
-        self.tell_child(&child, answer)
+        self.tell_child(&child, (header.node, name), answer)
     }
 
     /// Tells the kernel what a name leads to.
-    fn tell_child(&self, child: &Child, answer: &mut Answer) -> Result<Done> {
+    fn tell_child(&self, child: &Child, place: (u64, &[u8]), answer: &mut Answer) -> Result<Done> {
         let entry = self.over_losses(|| {
             for _ in 0..LOOK_COUNT {
                 // Members that contradict each other are settled by this; the descriptor alone
                 // tells nothing of that.
                 inside(self.names.stat(child.path(), false)?)?;
-                let entry = self.entry(inside(self.names.look_at(child.path(), false)?)?)?;
+                let entry = self.entry(inside(self.names.look_at(child.path(), false)?)?, Some(place))?;
                 if entry.attributes.links != 0 {
                     return Ok(entry);
                 }
@@ -55,9 +55,10 @@ impl Session {
         answer.put(&entry)
     }
 
-    /// What the kernel is told of what a descriptor (O_PATH) names.
-    pub(crate) fn entry(&self, found: OwnedFd) -> Result<EntryOut> {
-        let (node, stat) = self.nodes.enter(found)?;
+    /// What the kernel is told of what a descriptor (O_PATH) names, which it finds in a place: a
+    /// directory and a name in it.
+    pub(crate) fn entry(&self, found: OwnedFd, place: Option<(u64, &[u8])>) -> Result<EntryOut> {
+        let (node, stat) = self.nodes.enter(found, place)?;
         Ok(EntryOut { node, generation: 1, attributes: (&stat).into(), ..EntryOut::default() })
     }
 
@@ -89,26 +90,28 @@ impl Session {
         let child = self.nodes.child(header.node, name)?;
         inside(self.names.symlink(target, child.path())?)?;
         answer.is_settled = true;
-        self.tell_child(&child, answer)
+        self.tell_child(&child, (header.node, name), answer)
     }
 
     pub(crate) fn make_node(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, rest) = wire::split::<MknodIn>(body)?;
-        let child = self.nodes.child(header.node, wire::split_name(rest)?.0)?;
+        let name = wire::split_name(rest)?.0;
+        let child = self.nodes.child(header.node, name)?;
         caller::mask(asked.umask);
         let device = wire::unpacked_device(asked.device);
         inside(self.names.mknod(child.path(), FileType::from_raw_mode(asked.mode), asked.mode, device)?)?;
         answer.is_settled = true;
-        self.tell_child(&child, answer)
+        self.tell_child(&child, (header.node, name), answer)
     }
 
     pub(crate) fn make_directory(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, rest) = wire::split::<MkdirIn>(body)?;
-        let child = self.nodes.child(header.node, wire::split_name(rest)?.0)?;
+        let name = wire::split_name(rest)?.0;
+        let child = self.nodes.child(header.node, name)?;
         caller::mask(asked.umask);
         inside(self.names.mkdir(child.path(), asked.mode)?)?;
         answer.is_settled = true;
-        self.tell_child(&child, answer)
+        self.tell_child(&child, (header.node, name), answer)
     }
 
     pub(crate) fn unlink(&self, header: &Header, body: &[u8]) -> Result<Done> {
@@ -131,16 +134,20 @@ impl Session {
         };
         let (from, rest) = wire::split_name(rest)?;
         let (to, _) = wire::split_name(rest)?;
-        let (from, to) = (self.nodes.child(header.node, from)?, self.nodes.child(directory, to)?);
-        inside(self.names.rename(from.path(), to.path(), RenameFlags::from_bits_retain(flags))?).map(|()| Done::Answered)
+        let (source, target) = (self.nodes.child(header.node, from)?, self.nodes.child(directory, to)?);
+        let flags = RenameFlags::from_bits_retain(flags);
+        inside(self.names.rename(source.path(), target.path(), flags)?)?;
+        self.nodes.renamed((header.node, from), (directory, to), flags.contains(RenameFlags::EXCHANGE));
+        Ok(Done::Answered)
     }
 
     pub(crate) fn link(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, rest) = wire::split::<LinkIn>(body)?;
-        let child = self.nodes.child(header.node, wire::split_name(rest)?.0)?;
+        let name = wire::split_name(rest)?.0;
+        let child = self.nodes.child(header.node, name)?;
         inside(self.on_node(asked.node, |fd, kind| self.names.link_descriptor(fd, kind, child.path()))?)?;
         answer.is_settled = true;
-        self.tell_child(&child, answer)
+        self.tell_child(&child, (header.node, name), answer)
     }
 
     pub(crate) fn file_system(&self, answer: &mut Answer) -> Result<Done> {

@@ -7,7 +7,10 @@
 //!
 //! Invariants:
 //! - one thing has one number as long as the kernel remembers it: several names of a file lead to
-//!   the same number, by the device and inode number that programs are told;
+//!   the same number, by the device and inode number that programs are told. A directory that is
+//!   found in another directory than before, since the other door has moved it there, gets a new
+//!   number, and keeps the old one for who works in it: the kernel has one place for a number of a
+//!   directory, and cannot move that while it renames (ESTALE) or puts it below itself (ELOOP);
 //! - the kernel counts how often it was told a number, and says how much of that it has forgotten.
 //!   At 0 the descriptor is closed;
 //! - a descriptor is kept for as many things as [`Nodes::capacity`] says. Of others that are no
@@ -69,15 +72,41 @@ struct Entry {
     attribute: Option<Vec<u8>>,
     twin: Option<Twin>,
     count: u64,
+    /// Of a directory, in which one and by which name the kernel has it.
+    place: Option<Place>,
 }
+
+/// A directory's number and a name in it.
+type Place = (u64, Vec<u8>);
 
 #[derive(Default)]
 struct Table {
     entries: HashMap<u64, Entry>,
     numbers: HashMap<Identity, u64>,
+    /// The directories that the kernel has in places.
+    placed: HashMap<Place, u64>,
     last: u64,
     /// How many are open.
     open_count: usize,
+}
+
+impl Table {
+    /// The kernel has a directory in a place from now on.
+    fn put(&mut self, number: u64, place: Place) {
+        self.lift(number);
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.place = Some(place.clone());
+            self.placed.insert(place, number);
+        }
+    }
+
+    /// It has it nowhere.
+    fn lift(&mut self, number: u64) {
+        let place = self.entries.get_mut(&number).and_then(|entry| entry.place.take());
+        if let Some(place) = place.filter(|place| self.placed.get(place) == Some(&number)) {
+            self.placed.remove(&place);
+        }
+    }
 }
 
 /// All that the kernel knows of one mount.
@@ -122,10 +151,12 @@ impl Nodes {
     pub(crate) fn new(names: Namespace, root: &[u8]) -> Result<Self> {
         let Reached::Array(fd) = names.look_at(root, true)? else { return Err(OsError::XDEV) };
         let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path(None))?);
-        let entry = Entry { held: Held::Open(Arc::new(Node { fd })), identity, attribute: None, twin: None, count: 1 };
+        let entry =
+            Entry { held: Held::Open(Arc::new(Node { fd })), identity, attribute: None, twin: None, count: 1, place: None };
         let table = Table {
             entries: HashMap::from([(ROOT, entry)]),
             numbers: HashMap::from([(identity, ROOT)]),
+            placed: HashMap::new(),
             last: ROOT,
             open_count: 1,
         };
@@ -167,12 +198,12 @@ impl Nodes {
     }
 
     /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the
-    /// number once more.
+    /// number once more, and that a directory is in this place.
     ///
     /// # Errors
     /// `STALE` if members have changed since the thing was looked up: it is to be looked up once
     /// more, so that it keeps its number.
-    pub(crate) fn enter(&self, fd: OwnedFd) -> Result<(u64, Stat)> {
+    pub(crate) fn enter(&self, fd: OwnedFd, place: Option<(u64, &[u8])>) -> Result<(u64, Stat)> {
         if self.lies_elsewhere(fd.as_fd()) {
             return Err(OsError::STALE);
         }
@@ -182,7 +213,10 @@ impl Nodes {
         let identity = identity(&stat);
         let attribute = if identity[2] == FILE { caller::as_root(|| attribute_of(fd.as_fd())) } else { None };
         let mut table = self.table();
+        let place = place.filter(|_| identity[2] == DIRECTORY).map(|(directory, name)| (directory, name.to_vec()));
+        let is_moved = |entry: &Entry| matches!((&entry.place, &place), (Some(before), Some(now)) if before.0 != now.0);
         let known = table.numbers.get(&identity).copied();
+        let known = known.filter(|number| !table.entries.get(number).is_some_and(is_moved));
         let node = Held::Open(Arc::new(Node { fd }));
         let number = match known.and_then(|number| Some((number, table.entries.get_mut(&number)?))) {
             Some((number, entry)) => {
@@ -202,14 +236,30 @@ impl Nodes {
                     // The twin alone would tell where it is.
                     return Err(OsError::STALE);
                 }
-                table.entries.insert(number, Entry { held: node, identity, attribute, twin, count: 1 });
+                table.entries.insert(number, Entry { held: node, identity, attribute, twin, count: 1, place: None });
                 table.numbers.insert(identity, number);
                 table.open_count += 1;
                 number
             }
         };
+        if let Some(place) = place.filter(|_| number != ROOT) {
+            table.put(number, place);
+        }
         self.shed(&mut table);
         Ok((number, stat))
+    }
+
+    /// A name was renamed through the mount: the kernel moves what it has there.
+    pub(crate) fn renamed(&self, from: (u64, &[u8]), to: (u64, &[u8]), is_exchange: bool) {
+        let mut table = self.table();
+        let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        let found = [table.placed.get(&from).copied(), table.placed.get(&to).copied().filter(|_| is_exchange)];
+        found.into_iter().flatten().for_each(|number| table.lift(number));
+        for (number, place) in found.into_iter().zip([to, from]) {
+            if let Some(number) = number {
+                table.put(number, place);
+            }
+        }
     }
 
     /// Closes descriptors if there are too many: of a quarter, so that this is seldom done.
@@ -239,6 +289,7 @@ impl Nodes {
         let Some(entry) = table.entries.get_mut(&number) else { return };
         entry.count = entry.count.saturating_sub(count);
         if entry.count == 0 && number != ROOT {
+            table.lift(number);
             let entry = table.entries.remove(&number);
             table.open_count -= usize::from(entry.as_ref().is_some_and(|entry| matches!(entry.held, Held::Open(_))));
             if let Some(entry) = entry.filter(|entry| table.numbers.get(&entry.identity) == Some(&number)) {
@@ -342,10 +393,14 @@ impl Nodes {
             };
             match found {
                 Ok((fd, found)) if found[2] == entry.identity[2] && is_same(&fd) => {
-                    if numbers.get(&entry.identity) == Some(&number) {
+                    // A directory that was moved has a later number, too.
+                    let is_latest = numbers.get(&entry.identity) == Some(&number);
+                    if is_latest {
                         numbers.remove(&entry.identity);
                     }
-                    numbers.insert(found, number);
+                    if is_latest || is_file {
+                        numbers.insert(found, number);
+                    }
                     entry.identity = found;
                     if let Held::Open(node) = &mut entry.held {
                         *node = Arc::new(Node { fd });
