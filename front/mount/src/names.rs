@@ -2,7 +2,7 @@
 
 use crate::{
     caller,
-    nodes::Child,
+    nodes::{Child, Looked},
     session::{Answer, Done, Session},
     wire::{self, BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Header, LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn, op},
 };
@@ -41,7 +41,8 @@ impl Session {
                 // Members that contradict each other are settled by this; the descriptor alone
                 // tells nothing of that.
                 inside(self.names.stat(child.path(), false)?)?;
-                let entry = self.entry(inside(self.names.look_at(child.path(), false)?)?, Some(place))?;
+                let looking = self.nodes.looking(place);
+                let entry = self.entry(inside(self.names.look_at(child.path(), false)?)?, Some(looking))?;
                 if entry.attributes.links != 0 {
                     return Ok(entry);
                 }
@@ -55,10 +56,9 @@ impl Session {
         answer.put(&entry)
     }
 
-    /// What the kernel is told of what a descriptor (O_PATH) names, which it finds in a place: a
-    /// directory and a name in it.
-    pub(crate) fn entry(&self, found: OwnedFd, place: Option<(u64, &[u8])>) -> Result<EntryOut> {
-        let (node, stat) = self.nodes.enter(found, place)?;
+    /// What the kernel is told of what a descriptor (O_PATH) names, which a look-up found.
+    pub(crate) fn entry(&self, found: OwnedFd, looked: Option<Looked<'_>>) -> Result<EntryOut> {
+        let (node, stat) = self.nodes.enter(found, looked)?;
         Ok(EntryOut { node, generation: 1, attributes: (&stat).into(), ..EntryOut::default() })
     }
 

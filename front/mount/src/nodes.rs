@@ -79,12 +79,22 @@ struct Entry {
 /// A directory's number and a name in it.
 type Place = (u64, Vec<u8>);
 
+/// Where a look-up found what it found.
+pub(crate) struct Looked<'a> {
+    directory: u64,
+    name: &'a [u8],
+    /// How many names had been renamed before ([`Table::renames`]).
+    renames: u64,
+}
+
 #[derive(Default)]
 struct Table {
     entries: HashMap<u64, Entry>,
     numbers: HashMap<Identity, u64>,
     /// The directories that the kernel has in places.
     placed: HashMap<Place, u64>,
+    /// How many names have been renamed through the mount.
+    renames: u64,
     last: u64,
     /// How many are open.
     open_count: usize,
@@ -98,6 +108,19 @@ impl Table {
             entry.place = Some(place.clone());
             self.placed.insert(place, number);
         }
+    }
+
+    /// The number that the kernel has of a thing that was found in a place. None if it has none, or
+    /// if it has a directory elsewhere.
+    fn known(&self, identity: &Identity, place: Option<&Place>) -> Option<u64> {
+        let is_it = |number: &u64| self.entries.get(number).is_some_and(|entry| entry.identity == *identity);
+        let Some(place) = place else { return self.numbers.get(identity).copied() };
+        if let Some(number) = self.placed.get(place).copied().filter(is_it) {
+            return Some(number);
+        }
+        let number = self.numbers.get(identity).copied()?;
+        let before = self.entries.get(&number)?.place.as_ref();
+        before.is_none_or(|before| before.0 == place.0).then_some(number)
     }
 
     /// It has it nowhere.
@@ -157,6 +180,7 @@ impl Nodes {
             entries: HashMap::from([(ROOT, entry)]),
             numbers: HashMap::from([(identity, ROOT)]),
             placed: HashMap::new(),
+            renames: 0,
             last: ROOT,
             open_count: 1,
         };
@@ -197,13 +221,18 @@ impl Nodes {
         Ok(node)
     }
 
+    /// Begins to look up a name in a directory: what is found there is entered with this.
+    pub(crate) fn looking<'a>(&self, (directory, name): (u64, &'a [u8])) -> Looked<'a> {
+        Looked { directory, name, renames: self.table().renames }
+    }
+
     /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the
-    /// number once more, and that a directory is in this place.
+    /// number once more, and that a directory is where it was looked up.
     ///
     /// # Errors
     /// `STALE` if members have changed since the thing was looked up: it is to be looked up once
     /// more, so that it keeps its number.
-    pub(crate) fn enter(&self, fd: OwnedFd, place: Option<(u64, &[u8])>) -> Result<(u64, Stat)> {
+    pub(crate) fn enter(&self, fd: OwnedFd, looked: Option<Looked<'_>>) -> Result<(u64, Stat)> {
         if self.lies_elsewhere(fd.as_fd()) {
             return Err(OsError::STALE);
         }
@@ -213,10 +242,10 @@ impl Nodes {
         let identity = identity(&stat);
         let attribute = if identity[2] == FILE { caller::as_root(|| attribute_of(fd.as_fd())) } else { None };
         let mut table = self.table();
-        let place = place.filter(|_| identity[2] == DIRECTORY).map(|(directory, name)| (directory, name.to_vec()));
-        let is_moved = |entry: &Entry| matches!((&entry.place, &place), (Some(before), Some(now)) if before.0 != now.0);
-        let known = table.numbers.get(&identity).copied();
-        let known = known.filter(|number| !table.entries.get(number).is_some_and(is_moved));
+        // What was renamed meanwhile may have left that place: the kernel knows where it has put it.
+        let looked = looked.filter(|looked| identity[2] == DIRECTORY && looked.renames == table.renames);
+        let place = looked.map(|looked| (looked.directory, looked.name.to_vec()));
+        let known = table.known(&identity, place.as_ref());
         let node = Held::Open(Arc::new(Node { fd }));
         let number = match known.and_then(|number| Some((number, table.entries.get_mut(&number)?))) {
             Some((number, entry)) => {
@@ -225,6 +254,7 @@ impl Nodes {
                 // now.
                 let before = std::mem::replace(&mut entry.held, node);
                 entry.attribute = attribute;
+                table.numbers.insert(identity, number);
                 table.open_count += usize::from(!matches!(before, Held::Open(_)));
                 number
             }
@@ -252,6 +282,7 @@ impl Nodes {
     /// A name was renamed through the mount: the kernel moves what it has there.
     pub(crate) fn renamed(&self, from: (u64, &[u8]), to: (u64, &[u8]), is_exchange: bool) {
         let mut table = self.table();
+        table.renames += 1;
         let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
         let found = [table.placed.get(&from).copied(), table.placed.get(&to).copied().filter(|_| is_exchange)];
         found.into_iter().flatten().for_each(|number| table.lift(number));
