@@ -16,6 +16,7 @@ mod control;
 mod copy;
 mod copy_report;
 mod create;
+mod drift;
 mod events;
 mod examine;
 mod fail;

@@ -1,9 +1,11 @@
-//! The rules of an array, as `cxlraid policy ARRAY show|check|set|unset|explain|lost` deals with them:
-//! which level and chunk new files get (docs/rules.md). Their text is read in [`crate::rules_text`].
+//! The rules of an array, which say which level and chunk new files get (docs/rules.md), as `cxlraid
+//! policy ARRAY show|check|set|unset|explain|drift|plan|lost` deals with them. Their text is read in
+//! [`crate::rules_text`].
 
 use crate::{
     args::RulesCommand,
     commands::called,
+    drift::{self, Ruling},
     events,
     failure::{Exit, Failure},
     files::ArrayFiles,
@@ -12,7 +14,6 @@ use crate::{
     spec::{Source, chunk_text},
 };
 use array::{Array, config::normalise};
-use file::ReadyRule;
 use format::{RuleShape, RulesFile};
 use layout::Geometry;
 use std::{
@@ -39,7 +40,9 @@ pub(crate) fn rules(source: &Source, command: &RulesCommand) -> Result<String, F
         prefixes: &array.config().prefixes,
         parity_count_max: core.parity_count_max(),
     };
-    if matches!(command, RulesCommand::Check { .. } | RulesCommand::Set { .. }) && !array.fast().is_empty() {
+    if matches!(command, RulesCommand::Check { .. } | RulesCommand::Set { .. } | RulesCommand::Plan { .. })
+        && !array.fast().is_empty()
+    {
         let todo = "make an array without fast members for files of several levels";
         let what = "is a backed array, which keeps a copy of every file on each member and takes no rules yet";
         return Err(Failure::new(thing, what, todo).with_exit(Exit::Usage));
@@ -89,6 +92,12 @@ pub(crate) fn rules(source: &Source, command: &RulesCommand) -> Result<String, F
             }
             Ok(text)
         }
+        RulesCommand::Drift => Ok(drift::drift(&files, rules_of(array).as_deref(), own)),
+        RulesCommand::Plan { file } => {
+            let text = text_of(file)?;
+            let rules = RulesText::parse(file, &text, &frame)?.encode(array.uuid(), 0);
+            Ok(format!("{}: {}", file.display(), drift::plan(&files, &rules, own)))
+        }
         RulesCommand::Explain { paths } => paths.iter().map(|path: &PathBuf| explain(&files, path)).collect(),
     }
 }
@@ -134,7 +143,8 @@ fn counted(count: usize) -> String {
     if count == 1 { "1 rule".to_owned() } else { format!("{count} rules") }
 }
 
-fn shown(shape: RuleShape) -> String {
+/// A level and its chunk, for people.
+pub(crate) fn shown(shape: RuleShape) -> String {
     if shape.level.has_chunks() {
         format!("RAID {}, chunk {}", shape.level, chunk_text(shape.chunk))
     } else {
@@ -167,17 +177,8 @@ fn explain(files: &ArrayFiles, path: &Path) -> Result<String, Failure> {
     let array = files.core().array();
     let logical = normalise(path.as_os_str().as_bytes());
     let file = rules_of(array);
-    let rules = file.as_deref().and_then(|file| RulesFile::decode(file).ok());
-    let holds = |rule: &format::Rule<'_>| {
-        ReadyRule::new(rule.under, rule.patterns(), rule.shape).is_ok_and(|ready| ready.holds(&logical))
-    };
-    let (by, shape) = match rules.and_then(|rules| rules.rules().find(holds)) {
-        Some(rule) => (format!("rule '{}'", String::from_utf8_lossy(rule.name)), rule.shape),
-        None if rules.is_some_and(|rules| !rules.text.is_empty()) => {
-            ("no rule holds, the default".to_owned(), rules.map_or(own_shape(array), |rules| rules.default))
-        }
-        None => ("there are no rules, the array".to_owned(), own_shape(array)),
-    };
+    let ruling = Ruling::of(file.as_deref(), own_shape(array));
+    let (by, shape) = ruling.decide(&logical);
     let mut text = format!("{}: {by}: a new file gets {}", path.display(), shown(shape));
     let is_borne = Geometry::new(shape.level, array.members().len(), shape.chunk)
         .is_ok_and(|geometry| geometry.survives(array.runtime().out()));

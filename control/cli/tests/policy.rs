@@ -126,6 +126,7 @@ fn rules_are_checked_set_shown_explained_and_taken_away() {
          /data/x: no rule holds, the default: a new file gets RAID 5, chunk 4K; the file there has RAID 5, chunk 4K\n\
          /data/films/b: rule '2': a new file gets RAID 4, chunk 64K\n"
     );
+    assert_eq!(out(&bench.run(&["policy", "db", "drift"])), "", "all files are as the rules say");
     // What is wrong changes nothing.
     write_rules(&bench, "[[rule]]\nlevel = 5\n[[rule]]\nlevel = 6\n");
     for action in ["check", "set"] {
@@ -142,6 +143,40 @@ fn rules_are_checked_set_shown_explained_and_taken_away() {
     assert!(unset.starts_with("db: no rules any more; new files get RAID 5, chunk 4K"), "{unset}");
     let explained = out(&bench.run(&["policy", "db", "explain", "/data/a.o"]));
     assert!(explained.ends_with("a new file gets RAID 5, chunk 4K; the file there has RAID 1\n"), "{explained}");
+}
+
+/// Files that were made by other rules are listed, by each of their names, and what the members would
+/// hold is said before anything is moved.
+#[test]
+fn files_that_are_off_their_rules_are_listed_and_counted() {
+    let bench = Bench::new();
+    assert_fine(&create(&bench, "5", 3, &[]));
+    let drift = || out(&bench.run(&["policy", "db", "drift"]));
+    fs::write(bench.path("x"), vec![7; 1 << 20]).unwrap();
+    for path in ["/data/a.o", "/data/b", "/data/films/c"] {
+        assert_fine(&bench.run(&["add", "--array", "db", "x", path]));
+    }
+    assert_eq!(drift(), "");
+    write_rules(&bench, RULES);
+    let planned = out(&bench.run(&["policy", "db", "plan", "rules.toml"]));
+    assert_eq!(
+        planned,
+        "rules.toml: 2 of 3 files have another level or chunk than these rules give\n  \
+         each member holds 1.5 MiB of data and redundancy now, and would hold 2.0 MiB (holes of files counted in)\n"
+    );
+    assert!(out(&bench.run(&["policy", "db", "show"])).starts_with("db: no rules"), "a plan sets nothing");
+    assert_fine(&bench.run(&["policy", "db", "set", "rules.toml"]));
+    assert_eq!(
+        drift(),
+        "/data/a.o: has RAID 5, chunk 4K; rule 'scratch': a new file gets RAID 1\n\
+         /data/films/c: has RAID 5, chunk 4K; rule '2': a new file gets RAID 4, chunk 64K\n"
+    );
+    // A file that is made anew is as the rules say.
+    assert_fine(&bench.run(&["add", "--array", "db", "x", "/data/d.o"]));
+    assert_eq!(drift().lines().count(), 2);
+    write_rules(&bench, "[[rule]]\nlevel = 9\n");
+    let (status, line) = refused(&bench.run(&["policy", "db", "plan", "rules.toml"]));
+    assert!(status == 2 && line.starts_with("cxlraid: rules.toml:2: "), "{line}");
 }
 
 /// A member that is made anew, in its place or in another's, has the rules that the others have.

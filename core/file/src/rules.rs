@@ -203,6 +203,15 @@ impl Files {
     pub fn shape_of(&self, attribute: format::Attribute) -> Result<Shape, OsError> {
         self.record(attribute).map(|record| record.shape)
     }
+
+    /// The size of a file in bytes, whether a process has it open or none.
+    ///
+    /// # Errors
+    /// As for [`Self::shape_of`].
+    pub fn size_of(&self, attribute: format::Attribute) -> Result<u64, OsError> {
+        let recorded = self.record(attribute)?.size;
+        Ok(self.shared_if_open(attribute).map_or(recorded, array::SharedFile::size))
+    }
 }
 
 /// Reads the array's rules. If none can be read now, the next file asks again.

@@ -1,6 +1,6 @@
-//! Finds files by what they are and not by their name, for two purposes: to replay records of files
-//! when the journal has no free lane (core/file's `full_journal`), and to find the file that a
-//! descriptor on a lost member stands for.
+//! Finds files by what they are and not by their name: to replay records of files when the journal
+//! has no free lane (core/file's `full_journal`), to find the file that a descriptor on a lost member
+//! stands for, and for commands that look at all files.
 
 use crate::Namespace;
 use crate::located::names_in;
@@ -50,9 +50,10 @@ impl Namespace {
         found
     }
 
-    /// Walks the tree and shows every file to `goes_on` until that is false. What may not be seen
-    /// is left out.
-    fn search(&self, mut goes_on: impl FnMut(&[u8], Attribute) -> bool) {
+    /// Walks the tree and shows every file to `goes_on`, by logical path, until that is false: one with
+    /// several names once for each. What may not be seen is left out, and no lock is held: what is
+    /// renamed meanwhile may be missed.
+    pub fn search(&self, mut goes_on: impl FnMut(&[u8], Attribute) -> bool) {
         let mut pending = self.array().config().prefixes.clone();
         while let Some(path) = pending.pop() {
             let Ok(slot) = self.array().first_in_use() else { return };

@@ -378,6 +378,8 @@ Examples:
   cxlraid policy db check rules.toml
   cxlraid policy db set rules.toml
   cxlraid policy db explain /data/a.avi
+  cxlraid policy db drift        (which files have another level than the rules give now)
+  cxlraid policy db plan rules.toml  (what members would hold by these rules)
   cxlraid policy db lost --without /mnt/b  (which files its loss would take along)
   cxlraid policy db --read latency
   cxlraid policy db --verify read")]
@@ -419,6 +421,14 @@ pub(crate) enum RulesCommand {
         /// The paths, as programs see them
         #[arg(required = true, value_hint = ValueHint::AnyPath)]
         paths: Vec<PathBuf>,
+    },
+    /// List the files that have another level or chunk than the rules give now
+    Drift,
+    /// Say what members would hold if all files had what a file of rules gives; change nothing
+    Plan {
+        /// The file, TOML
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
     },
     /// List the files that cannot be read whole while the members are out that are out now
     Lost {
