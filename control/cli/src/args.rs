@@ -249,7 +249,7 @@ Examples:
 pub(crate) struct Status {
     /// Name of the array
     pub(crate) name: Option<ArrayName>,
-    /// Print one JSON document (its keys only ever grow within a \"version\")
+    /// Print one JSON document (its keys only ever grow within a "version")
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -374,7 +374,7 @@ pub(crate) enum JournalAction {
     Show {
         /// Name of the array; without it the environment says which
         name: Option<ArrayName>,
-        /// Print one JSON document (its keys only ever grow within a \"version\")
+        /// Print one JSON document (its keys only ever grow within a "version")
         #[arg(long)]
         json: bool,
     },
@@ -501,7 +501,7 @@ pub(crate) struct Top {
     /// Print the figures of one interval, and end
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print one JSON document (its keys only ever grow within a \"version\"); without --once one
+    /// Print one JSON document (its keys only ever grow within a "version"); without --once one
     /// on each line
     #[arg(long)]
     pub(crate) json: bool,

@@ -243,7 +243,7 @@ pub(crate) struct Scrub {
     /// Mend what does not fit
     #[arg(long)]
     pub(crate) repair: bool,
-    /// Print one JSON document (its keys only ever grow within a \"version\")
+    /// Print one JSON document (its keys only ever grow within a "version")
     #[arg(long)]
     pub(crate) json: bool,
     /// Only these files and directories of the array, and none of its tables
@@ -290,10 +290,11 @@ impl Scrub {
 /// As mdadm's --fail: the member counts as failed from now on. Every process that uses the array
 /// serves from the other members by its next operation; what was stored through mappings is brought
 /// to them first, so nothing is lost. The member lacks what changes afterwards, and is not used
-/// again before 'cxlraid rebuild' has made it anew. A member that the others cannot do without is
-/// refused, with the names of files that would be lost; --force takes it out all the same: what
-/// only it has cannot be read then, until 'cxlraid stop', and since nothing of that is put on
-/// record the next use of the array has the member again.
+/// again before 'cxlraid re-add' has brought it back, which computes only what changed meanwhile, or
+/// 'cxlraid rebuild' has made it anew. A member that the others cannot do without is refused, with
+/// the names of files that would be lost; --force takes it out all the same: what only it has cannot
+/// be read then, until 'cxlraid stop', and since nothing of that is put on record the next use of
+/// the array has the member again.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -468,10 +469,11 @@ pub(crate) enum Switch {
 
 /// Empty the place of a member that is out, or take a spare away
 ///
-/// As mdadm's --remove: only a member that has failed, or was failed by hand, is removed. Nothing
-/// in its directory is changed; from now on no directory is believed to be that member, and
-/// 'cxlraid replace' (or 'cxlraid rebuild', which makes it anew) fills its place. Processes that
-/// were running when the member was in use may have its directory open until they end.
+/// As mdadm's --remove: only a member that is out is removed, be it missing, failed, failed by hand
+/// or stale. Nothing in its directory is changed; from now on no directory is believed to be that
+/// member, and 'cxlraid replace' (or 'cxlraid rebuild', which makes it anew) fills its place.
+/// Processes that were running when the member was in use may have its directory open until they
+/// end. A spare is taken out of the array's list, and its directory stays as it is.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
