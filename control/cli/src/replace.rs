@@ -2,7 +2,7 @@
 //! on with the old one, and takes its place when it is the same.
 //!
 //! A pass makes the copy ([`crate::mirror`]), while programs may use the array. A pass counts if
-//! nothing has happened on the array from before it until the exchange ([`fingerprint`]); else
+//! nothing has happened on the array from before it until the exchange ([`fingerprint_of`]); else
 //! another is made. Only for the exchange itself the array is held (`namespace::Held`), and
 //! programs that start wait. What the old member cannot give is noted as lost, and computed after
 //! the exchange.
@@ -40,19 +40,20 @@ use units::{MemberSet, Shown, Slot};
 
 /// How long a command that waits for programs to end sleeps before it looks again.
 const PERIOD: Duration = Duration::from_millis(200);
-/// So often programs may come between a pass and the exchange before a pass is made with the array
-/// held.
+/// How many passes are made beside programs. If programs have changed the array during each of them,
+/// the next one is made with the array held.
 const PASSES: u32 = 2;
-/// So long the array is held for a pass at most: programs that start wait, and give up after two
-/// minutes.
+/// How long the array is held for a pass at most. Programs that start meanwhile wait, and would give
+/// up after two minutes.
 const HELD_FOR: Duration = Duration::from_secs(60);
 
 /// A replacement under way.
 pub(crate) struct Replacement<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) array: &'a NamedArray,
-    /// The array with its old directory, and with the new one.
+    /// The array with its old directory.
     pub(crate) before: &'a Source,
+    /// The array with its new directory.
     pub(crate) after: &'a Source,
     pub(crate) slot: Slot,
     pub(crate) old: &'a Path,
@@ -66,6 +67,7 @@ pub(crate) struct Replacement<'a> {
 struct Pass {
     files: Vec<Copied>,
     bytes: u64,
+    /// When the first pass of the replacement began.
     begun: Instant,
 }
 
@@ -174,7 +176,8 @@ impl Replacement<'_> {
         let root = OwnedFd::from(File::open(self.old).map_err(unread)?);
         let (files, bytes) =
             Mirror::new(&root, successor.root(), haste).copy(&config.prefixes).map_err(|stop| self.stopped(stop))?;
-        // Who holds the array for the exchange has less to wait for.
+        // What is durable now need not be made durable later, while the array is held for the
+        // exchange and programs that start wait.
         let synced = sys::rustix::fs::syncfs(successor.root());
         synced.map_err(|error| self.stopped(Stop::Unmade("".into(), error)))?;
         Ok(Pass { files, bytes, begun })
@@ -206,7 +209,7 @@ impl Replacement<'_> {
         }
     }
 
-    /// Has the array alone, as soon as its programs have ended.
+    /// Holds the array, which lets no program start, as soon as its programs have ended.
     fn hold(&self, config: &Config) -> Result<Held, Failure> {
         loop {
             if job::is_ended() {
@@ -253,7 +256,7 @@ impl Replacement<'_> {
         let (array, files, slot) = (held.array(), held.files(), self.slot);
         let mut lost = Vec::new();
         for file in &pass.files {
-            // What is no file of the array by its record is copied as it is.
+            // A backing file whose attribute names no file of the array is copied as it is.
             let Ok(wanted) = files.backing_bytes(file.attribute) else { continue };
             if file.is_whole && file.bytes >= wanted || files.lost_by(file.attribute).contains(slot) {
                 continue;
@@ -278,7 +281,8 @@ impl Replacement<'_> {
         array.fill_successor(slot, successor, &twins).map_err(|error| self.stopped(Stop::Unmade("".into(), error)))?;
         let commit = || {
             let (registry, name, new) = (self.registry, &self.array.name, self.new);
-            // What has failed may be no more than to make sure of the name.
+            // The step that failed may be the last one, which makes the name durable. The array's
+            // file names the new directory all the same then.
             let is_named = |_: &Failure| registry.find(name).is_ok_and(|array| array.spec.members.iter().any(|path| path == new));
             (self.name)().or_else(|failure| if is_named(&failure) { Ok(()) } else { Err(failure) })
         };
@@ -300,9 +304,9 @@ fn works(array: &Array, slot: Slot) -> bool {
     array.in_use().contains(slot) && array.members().get(slot).is_some_and(is_whole)
 }
 
-/// What an array is that nobody uses: a number made of its members' superblocks, tables, lanes and
-/// logs of names. Who changes anything of the array changes something of these. None if they cannot
-/// be read.
+/// Returns a number that changes with an array: it is made of the bytes of the members' superblocks,
+/// tables, lanes and logs of names, and whoever changes anything of the array changes some of these.
+/// Nobody uses the array meanwhile. None if the files cannot be read.
 fn fingerprint_of(array: &Array) -> Option<u64> {
     const FILES: [&CStr; 5] =
         [format::SUPERBLOCK_FILE, format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::CHANGED_FILE];
