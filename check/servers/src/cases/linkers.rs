@@ -39,7 +39,8 @@ blob_end:
     .section .note.GNU-stack,\"\",@progbits
 ";
 
-/// The linkers link one after the other. Each of them also links over what it made before.
+/// A script that has each linker in turn make a library and programs, and link over what it made
+/// before. It prints whether outputs were mapped, what the programs print, and sums of all files.
 const LINK: &str = r#"
 set -e -o pipefail
 cd "$1"

@@ -1,7 +1,7 @@
 """One worker on a maildir: `maildir.py deliver|read DIRECTORY LOG NAME COUNT`.
 
 Deliverers write COUNT messages: create in tmp, write, fsync, then link into new and unlink, or rename. Readers take what is in new: rename to cur
-with a flag, read it, compare it with what its name promises, unlink every other one. Each step that succeeded is appended to LOG, which lies
+with a flag, read it, compare it with what its name promises, unlink two of three. Each step that succeeded is appended to LOG, which lies
 outside. Readers go on until a file named "stop" lies beside their log and nothing is left.
 """
 

@@ -1,6 +1,7 @@
-//! A maildir used by several processes: some deliver (create, fsync, link or rename, unlink), some
-//! move, some consume. No message is lost or doubled; not when half of the processes are killed
-//! either, as far as their acknowledgements go.
+//! A maildir used by several processes. Deliverers create a message, fsync it, and link or rename it
+//! into place; readers move each message, read it, and remove two of three. No message is lost or
+//! doubled. In each round but the first, three of the five processes are killed; each of these may
+//! have done one thing more than it acknowledged.
 
 use super::Scene;
 use crate::{Outcome, audit, process::Process};
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// See its first lines.
+/// The program that the processes run; its first lines say what it does.
 const WORKER: &str = include_str!("maildir.py");
 
 const DELIVERERS: usize = 3;
@@ -42,8 +43,8 @@ impl Tally {
         Ok(tally)
     }
 
-    /// `killed`: how many workers were killed; each may have done one thing more than it
-    /// acknowledged.
+    /// Compares what was acknowledged with the messages that remain. `killed` workers were killed,
+    /// and each of these may have done one thing more than it acknowledged.
     fn check(&self, remaining: &BTreeSet<String>, killed: usize) -> Outcome {
         if let Some((id, count)) = self.consumed.iter().find(|(_, count)| **count > 1) {
             return Err(format!("message {id} was consumed {count} times"));
@@ -61,7 +62,7 @@ impl Tally {
     }
 }
 
-/// Messages in new and cur, each once.
+/// Returns the messages in new and cur. It is an error if one is there twice.
 fn remaining(scene: &Scene<'_>) -> Outcome<BTreeSet<String>> {
     let listed =
         scene.array.inside("find").arg(&scene.array.data).words("-path */tmp/* -prune -o -type f -printf %f:%s\\n").text()?;
@@ -106,7 +107,7 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     Ok(format!("{messages} messages, {killed} of {} processes killed", logs.len()))
 }
 
-/// Each of the deliverers has delivered something.
+/// Waits until each of the deliverers has delivered something, by their logs.
 fn await_work(logs: &[PathBuf]) -> Outcome {
     let begun = Instant::now();
     while !logs.iter().all(|log| fs::metadata(log).is_ok_and(|metadata| metadata.len() > 0)) {
@@ -118,7 +119,8 @@ fn await_work(logs: &[PathBuf]) -> Outcome {
     Ok(())
 }
 
-/// Deliverers end by themselves; then readers are told that no more will come.
+/// Waits for all workers, the deliverers first. These end by themselves; then a file named `stop`
+/// tells the readers that no more messages will come.
 fn finish(stop: &std::path::Path, mut workers: Vec<Process<'_>>) -> Outcome {
     for (number, worker) in workers.iter_mut().enumerate() {
         if number == DELIVERERS {

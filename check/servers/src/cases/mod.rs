@@ -27,9 +27,10 @@ pub(crate) struct Case {
     pub(crate) needs: &'static [(&'static str, &'static str)],
     /// Whether programs run as an ordinary user when we are root.
     pub(crate) unprivileged: bool,
-    /// The only state of the array that a quick run takes, if the other adds little.
+    /// The state in which the array of a quick run begins, `healthy` or `missing` (a member); None:
+    /// both, one after the other.
     pub(crate) quick: Option<&'static str>,
-    /// Returns what it did, in a few words.
+    /// Runs the case, and returns what it did, in a few words.
     pub(crate) run: fn(&Scene<'_>) -> Outcome<String>,
 }
 
@@ -38,24 +39,25 @@ pub(crate) struct Scene<'a> {
     pub(crate) array: &'a Array<'a>,
     /// How often servers are killed.
     pub(crate) rounds: usize,
-    /// Little data.
+    /// Whether the case is to take little data.
     pub(crate) quick: bool,
 }
 
 impl Scene<'_> {
-    /// A number for quick runs, and another for thorough ones.
+    /// Returns the first value in a quick run, else the second.
     pub(crate) fn sized<T>(&self, quick: T, thorough: T) -> T {
         if self.quick { quick } else { thorough }
     }
 
-    /// How long round `number` loads a server before it is killed: never the same moment of its
-    /// work.
+    /// How long round `number` loads a server before it is killed. Eleven lengths take turns, so
+    /// that kills meet different moments of the server's work.
     pub(crate) fn load_time(&self, number: usize) -> Duration {
         Duration::from_millis(self.sized(400, 1500) + 137 * (number as u64 % 11))
     }
 }
 
-/// A server is ready when `probe` succeeds; an error if it ends, or is not ready after a minute.
+/// Waits until a server is ready, which is when `probe` succeeds. It is an error if the server ends,
+/// or is not ready after a minute.
 fn await_ready(server: &mut Process<'_>, mut probe: impl FnMut() -> bool) -> Outcome {
     let begun = Instant::now();
     while !probe() {

@@ -23,7 +23,7 @@ const TABLES: &str = "
 
 const FOUND: &str = "SELECT c.client, count(n), coalesce(max(n), 0), last FROM counters c LEFT JOIN changes USING (client) \
     GROUP BY c.client, last ORDER BY 1";
-/// Rows whose text is not what the client wrote.
+/// Counts the rows whose text is not what the client wrote.
 const WRONG: &str = "SELECT count(*) FROM changes WHERE text <> repeat(md5(client || ' ' || n), 12)";
 /// Each transaction of pgbench adds the same amount to an account, a teller, a branch and the
 /// history (pgbench(1), "TPC-B (sort of)").
@@ -31,8 +31,8 @@ const BALANCES: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (S
     AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(bbalance) FROM pgbench_branches) \
     AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT coalesce(sum(delta), 0) FROM pgbench_history)";
 
-/// A hash join by several processes with one hash table. Where a process sleeps others take over,
-/// and it lasts long enough to be looked at.
+/// A hash join that several processes make with one hash table. On some rows a process sleeps, so
+/// others take rows over, and the join lasts long enough for its processes to be looked at.
 const JOIN: &str = "SELECT count(*), sum(length(a.filler) + b.aid % 7) FROM pgbench_accounts a JOIN pgbench_accounts b USING (aid) \
     WHERE aid % 20000 <> 0 OR pg_sleep(0.1) IS NOT NULL";
 const PARALLEL: &str = "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; \
@@ -74,8 +74,9 @@ impl<'a> Cluster<'a> {
         self.psql().args(["-c", sql]).text()
     }
 
-    /// The join as one process does it, and as several do. Each of those must have shared memory
-    /// mapped that is the array's: what all have, and the table.
+    /// Has one process make the join, then several, and compares the results. Of the several at
+    /// least one must be seen to have two segments of shared memory mapped that are files of the
+    /// array: that of the query, and that of the hash table.
     fn join(&self, server: &Process<'_>) -> Outcome {
         let expected = self.query(&format!("{ALONE} {JOIN}"))?;
         let mut seen = 0;
@@ -95,7 +96,8 @@ impl<'a> Cluster<'a> {
         Err(format!("processes of a parallel query have {seen} segments of the array mapped, not 2"))
     }
 
-    /// Of the processes of parallel queries, the most segments that one has mapped.
+    /// Looks at the processes of parallel queries, and returns how many segments the one has mapped
+    /// that has most.
     fn most_segments(&self, server: i32) -> usize {
         let is_worker =
             |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default().starts_with(b"postgres: parallel worker");
@@ -110,12 +112,13 @@ impl<'a> Cluster<'a> {
         self.client("pg_dump").words("--restrict-key=servers -d postgres").text()
     }
 
-    /// SIGINT: a fast shutdown, with a checkpoint.
+    /// Stops the server by SIGINT, which asks for a fast shutdown with a checkpoint.
     fn stop(mut server: Process<'_>) -> Outcome {
         server.stop(Signal::INT)
     }
 
-    /// What clients count, what pgbench promises, and what amcheck says of every table and index.
+    /// Checks what clients count, what pgbench promises, and what amcheck says of every table and
+    /// index.
     fn check(&self, ledger: &mut Ledger) -> Outcome {
         ledger.check_lines(&self.query(FOUND)?)?;
         audit::same("rows with another text", "0\n", &self.query(WRONG)?)?;
@@ -124,7 +127,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// A file's name: the same on all members.
+/// Returns the last component of a path, which is the same on all members.
 fn named(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_owned()
 }
@@ -140,7 +143,8 @@ fn change(session: &mut Session<'_>, client: usize, n: u64) -> Outcome {
     )
 }
 
-/// pgbench and counted clients at the same time, until all of the server is killed.
+/// Runs pgbench, joins and counted clients at the same time until all processes of the server are
+/// killed. Returns how many these were.
 fn round(
     cluster: &Cluster<'_>,
     scene: &Scene<'_>,
@@ -182,7 +186,7 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     for number in 0..scene.rounds {
         processes += round(&cluster, scene, number, &mut ledger, &mut server)?;
         if number + 1 == scene.rounds {
-            // What a killed server leaves, before it recovers.
+            // The audit sees what a killed server leaves, before the server recovers.
             audit::audit(scene.array).map_err(|message| format!("after the last kill: {message}"))?;
         }
         server = cluster.start()?;
@@ -205,7 +209,8 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     ))
 }
 
-/// Another member goes while no program runs, if the level bears it.
+/// Takes the last member that is there away, if the level bears one more loss. No program may run
+/// on the array.
 pub(super) fn lose_one(scene: &Scene<'_>) -> Outcome {
     match scene.array.present()[..] {
         [.., last] if scene.array.spare_failures() > 0 => scene.array.lose(last),
