@@ -3,16 +3,17 @@
 //! tmpfs gives a page to a hole as soon as a mapping loads from it, and read(2) does not. So once a
 //! caller says that a file may have holes ([`Backing::mind_holes`]), a range is mapped for callers
 //! only where it is known to be no hole: where this process has got space for it (`allocated`), or
-//! where the kernel said that there is data. Elsewhere [`Medium::span`] gives None, and callers use
-//! the byte-range face.
+//! where the kernel said that there is data. Elsewhere [`Medium::span`] gives None, and callers read
+//! by system calls (the byte-range face of `Medium`).
 //!
-//! Where data are is asked of the kernel (lseek(2), SEEK_DATA and SEEK_HOLE), and noted in
-//! granules. The kernel looks at each page of the file up to the next hole, so a long file is not
-//! asked about before as much has been read by calls.
+//! This module asks the kernel where data are (lseek(2), SEEK_DATA and SEEK_HOLE), and notes the
+//! answers in granules. The kernel looks at each page of the file up to the next hole. So that the
+//! questions do not cost more than the reads, a file is asked about only once reads by calls have
+//! paid for as many pages as the kernel would look at ([`PAGES_PER_CALL`] each).
 //!
-//! What is noted here may be outdated if somebody punches a hole while the kernel is asked, until
-//! notes are next forgotten. Then a load takes a page, and that is all: nobody counts upon these
-//! notes to have space.
+//! If somebody punches a hole while the kernel is asked, what is noted stays wrong until notes are
+//! next forgotten. A load from that hole then takes a page, and nothing worse happens: nobody takes
+//! a note for a proof that there is space.
 
 use crate::Backing;
 use crate::allocated::{GRANULE_BYTES, GRANULE_SHIFT};
@@ -23,15 +24,15 @@ use sys::OsError;
 use sys::rustix::fs::{SeekFrom, fstatfs, seek};
 use units::PAGE_BYTES;
 
-/// For one read by a call, so many pages may be looked at by the kernel: about as long takes
-/// either.
+/// How many pages the kernel may look at for each read that is made by a call. To look at so many
+/// takes about as long as such a read.
 const PAGES_PER_CALL: i64 = 64;
 
 /// What a backing file remembers of holes.
 pub(crate) struct Holes {
     minded: AtomicBool,
-    /// How many pages the kernel has looked at, or would look at, that no reads by calls have paid
-    /// for yet.
+    /// The pages that the kernel has looked at, or would look at if it were asked, less those that
+    /// reads by calls have paid for. The kernel is asked when this is not above 0.
     unpaid_pages: AtomicI64,
 }
 
@@ -40,7 +41,7 @@ impl Holes {
         Self { minded: AtomicBool::new(false), unpaid_pages: AtomicI64::new(0) }
     }
 
-    /// Whether loads must mind holes.
+    /// Tells whether a load may meet a hole that would take space by it.
     #[inline(always)]
     pub(crate) fn are_minded(&self) -> bool {
         self.minded.load(Ordering::Relaxed)
@@ -60,7 +61,7 @@ impl Backing {
         self.holes.minded.store(true, Ordering::Release);
     }
 
-    /// The mapped bytes from `offset` on that are known to be no hole.
+    /// Returns the mapped bytes from `offset` on that are known to be no hole. None if none is known.
     #[inline(never)]
     pub(crate) fn span_of_known(&self, offset: u64) -> Option<Span> {
         let window = self.windows.at(offset)?;
@@ -99,8 +100,12 @@ impl Backing {
         self.holes.unpaid_pages.fetch_add(looked_at, Ordering::Relaxed);
     }
 
-    /// Holds a range that is read by calls for want of data to what a mapping would show: pages
-    /// behind the end of the file are none, and somebody has cut the file.
+    /// Makes a read by calls answer what a load would have answered. A file with holes is read by
+    /// calls where no data is known. A mapping has no pages behind the end of the file, so a range
+    /// that reaches behind the last page shows that somebody has cut the file.
+    ///
+    /// # Errors
+    /// `IO` for such a range, and what the kernel says when it is asked for the file's length.
     #[cold]
     pub(crate) fn require_reach(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         if self.holes.are_minded()
