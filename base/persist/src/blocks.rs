@@ -5,10 +5,11 @@
 //! were stored if the program changes its buffer meanwhile. Here each line is loaded once, and what
 //! is stored is what is summed.
 //!
-//! CRC is linear: the *remainder* of a block, which is its CRC-32C without the inversions at its
-//! beginning and its end, is the exclusive or of the remainders of blocks whose exclusive or it is.
-//! The CRC-32C is the remainder with [`CRC_OF_ZEROS`] added (by exclusive or). So parity P needs no
-//! sum of its own, and Q of an update only that of its change.
+//! The *remainder* of a block is its CRC-32C without the inversions at the beginning and the end; the
+//! CRC-32C is the remainder with [`CRC_OF_ZEROS`] added (by exclusive or). CRC is linear: the remainder
+//! of the exclusive or of several blocks is the exclusive or of their remainders. So the sum of parity
+//! P follows from those of the data. That of an updated Q follows from its old one and from the
+//! remainder of what Q changes by.
 //!
 //! The loops are those of `template`, on whole blocks: [`Fold`] is what the processor adds. A
 //! processor without it has none of these kernels ([`Kernels::blocks`]).
@@ -25,21 +26,21 @@ use crate::template::{Stripe, Update, prefetch_update, put_block};
 use crate::{CRC_OF_ZEROS, Flush};
 use core::mem::MaybeUninit;
 
-/// Lines that are worked on at a time.
+/// How many lines are worked on at a time.
 pub(crate) const FOLD_LINES: usize = 4;
 const FOLD_BYTES: usize = FOLD_LINES * LINE;
-/// Columns of a stripe at most.
+/// The most columns that a stripe can have.
 const COLUMNS_MAX: usize = 32;
 
 /// How a processor computes remainders of lines in registers.
 pub(crate) trait Fold<L: Line> {
-    /// What is left of the lines so far.
+    /// What is known of the lines so far.
     type State: Copy;
 
     /// The state before the first line.
     ///
     /// # Safety
-    /// The processor has the instructions of this type. So for all methods.
+    /// The processor has the instructions of this type.
     unsafe fn begin() -> Self::State;
 
     /// Adds the next lines.
@@ -251,7 +252,8 @@ impl BlockKernels {
         if streams { self.stream } else { self.cached }
     }
 
-    /// Writes back what went through the caches.
+    /// Writes the block at `dst` back to memory if it was stored through the caches and a flush is
+    /// needed.
     #[inline(always)]
     unsafe fn settle(&self, streams: bool, dst: *const u8) {
         if self.flush == Flush::Needed && !streams && !dst.is_null() {
@@ -277,7 +279,8 @@ impl BlockKernels {
     }
 
     /// Read-modify-write of a column with P: p ^= data ^ new; data = new. Returns the CRC-32C of the
-    /// new data. The block is one of so many bytes that are updated (`run_bytes`).
+    /// new data. `run_bytes` is how many bytes the update has in all, of which this block is a part:
+    /// by that it is decided whether lines are stored past the caches.
     ///
     /// # Safety
     /// See [`BlockKernels`].
@@ -297,8 +300,8 @@ impl BlockKernels {
 
     /// Read-modify-write of a column with P and Q: p ^= data ^ new; q ^= coefficient * (data ^ new);
     /// data = new. Returns the CRC-32C of the new data and of the old, and the remainder of what q
-    /// changes by: q's CRC-32C changes by that. The block is one of so many bytes that are updated
-    /// (`run_bytes`).
+    /// changes by: q's CRC-32C changes by that. `run_bytes` is how many bytes the update has in all, of
+    /// which this block is a part: by that it is decided whether lines are stored past the caches.
     ///
     /// # Safety
     /// See [`BlockKernels`].

@@ -24,12 +24,13 @@ impl Block {
     }
 
     fn sum(&self) -> u32 {
-        // SAFETY: the block is aligned and that long.
+        // SAFETY: the block is aligned and has CRC_BLOCK_BYTES.
         unsafe { crc32c_block(self.0.as_ptr()) }
     }
 }
 
-/// The kernels of this processor that sum blocks, each way of storing, with those that do not sum.
+/// Returns the kernels of this processor that sum blocks, for each way of storing, each beside the
+/// kernels that store in the same way and do not sum.
 fn variants() -> Vec<(BlockKernels, Kernels)> {
     let all = Isa::ALL.into_iter().flat_map(|isa| [Flush::NotNeeded, Flush::Needed].map(|flush| Kernels::for_isa(isa, flush)));
     let all = all.flatten().flat_map(|k| [*k, k.always_streaming(), k.never_streaming()]);
@@ -47,7 +48,7 @@ fn copies_and_their_sum() {
             let source = Block::new(seed);
             let mut copies: Vec<_> = (0..count).map(|copy| Block::new(copy + 90)).collect();
             let places: Vec<_> = copies.iter_mut().map(|copy| copy.0.as_mut_ptr()).collect();
-            // SAFETY: all blocks are that long.
+            // SAFETY: all blocks have CRC_BLOCK_BYTES.
             let sum = unsafe { blocks.mirror(&places, source.0.as_ptr()) };
             assert_eq!(sum, source.sum());
             assert!(copies.iter().all(|copy| *copy == source));
@@ -62,7 +63,7 @@ fn updates_and_their_sums() {
             let new = Block::new(seed);
             let olds = [1, 2, 3].map(|index| Block::new(seed * 10 + index));
             let ([mut data, mut p, mut q], [mut data_too, mut p_too, mut q_too]) = (olds.clone(), olds.clone());
-            // SAFETY: all blocks are that long.
+            // SAFETY: all blocks have CRC_BLOCK_BYTES.
             let [of_new, of_old, change] = unsafe {
                 plain.update_pq(data_too.0.as_mut_ptr(), p_too.0.as_mut_ptr(), q_too.0.as_mut_ptr(), new.0.as_ptr(), 29, 4096);
                 let parities = [p.0.as_mut_ptr(), q.0.as_mut_ptr()];
@@ -74,7 +75,7 @@ fn updates_and_their_sums() {
             assert_eq!(olds[1].sum() ^ of_old ^ of_new, p.sum(), "the sum of P follows from the others");
 
             let [mut data, mut p, _] = olds;
-            // SAFETY: as above.
+            // SAFETY: all blocks have CRC_BLOCK_BYTES.
             let sum = unsafe { blocks.update_p(data.0.as_mut_ptr(), p.0.as_mut_ptr(), new.0.as_ptr(), run_bytes) };
             assert_eq!(sum, new.sum());
             assert!(data == data_too && p == p_too);
@@ -85,7 +86,8 @@ fn updates_and_their_sums() {
 #[test]
 fn stripes_and_their_sums() {
     for (blocks, plain) in variants() {
-        // One, few, and as many columns as there can be; of which some are not stored.
+        // One column, a few, and as many as there can be. Columns with a bit in `unstored` are not
+        // stored.
         for (columns, unstored) in [(1u32, 0u32), (2, 0b10), (3, 0), (5, 0b10011), (31, 1 << 30)] {
             for has_q in [false, true] {
                 let sources: Vec<_> = (0..columns).map(|column| Block::new(u64::from(column) + 7)).collect();
@@ -105,11 +107,11 @@ fn stripes_and_their_sums() {
                 };
                 let mut sums = vec![0; columns as usize];
                 let mut of_q = 0;
-                // SAFETY: all blocks are that long.
+                // SAFETY: all blocks have CRC_BLOCK_BYTES.
                 let stored = made(&mut |datas, parities| unsafe {
                     of_q = blocks.stripe(&news, datas, parities, u32::MAX, &mut sums);
                 });
-                // SAFETY: as above.
+                // SAFETY: all blocks have CRC_BLOCK_BYTES.
                 let expected = made(&mut |datas, [p, q]| unsafe {
                     if has_q { plain.stripe_pq(&news, datas, p, q, 4096) } else { plain.stripe_p(&news, datas, p, 4096) }
                 });
@@ -132,8 +134,8 @@ fn sums_fit_what_was_stored_while_the_buffer_changes() {
                 let [a_at, b_at, p_at, q_at] = [&mut a, &mut b, &mut p, &mut q].map(|block| block.0.as_mut_ptr());
                 let (old_p, old_q) = (p.sum(), q.sum());
                 let mut sums = [0; 2];
-                // SAFETY: all blocks are that long. The race on `new` is what is tested; the loads are
-                // the machine's.
+                // SAFETY: all blocks have CRC_BLOCK_BYTES. The race on `new` is what is tested: the
+                // kernels load each line once, into a register.
                 unsafe {
                     match round % 3 {
                         0 => {

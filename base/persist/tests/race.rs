@@ -16,8 +16,8 @@ fn parity_fits_what_was_stored_while_the_buffer_changes() {
                 let zeros = vec![0; LEN];
                 let [mut a, mut b, mut p, mut q] = [0; 4].map(|_| Buffer::new(&zeros, 40));
                 let (a_at, b_at, p_at, q_at) = (a.as_mut_ptr(), b.as_mut_ptr(), p.as_mut_ptr(), q.as_mut_ptr());
-                // SAFETY: all buffers have LEN bytes. The race on `new` is what is tested; the
-                // loads are the machine's.
+                // SAFETY: all buffers have LEN bytes. The race on `new` is what is tested: the kernels
+                // load each line once, into a register.
                 unsafe {
                     match round % 6 {
                         0 => k.update_p(a_at, p_at, new, LEN),

@@ -20,7 +20,7 @@ const WAITERS: u32 = 1 << 31;
 /// How often a thread tries to take the lock before it sleeps: about as long as a stripe lock is
 /// held (a microsecond), at a few nanoseconds per try.
 const SPIN_COUNT: u32 = if cfg!(all(test, loom)) { 0 } else { 200 };
-/// A waiter sleeps so long before it asks whether the owner lives. It may have to do so several
+/// How long a waiter sleeps before it asks whether the owner lives. A waiter may have to do so several
 /// times in a row, and is to go on within 100 ms of a death.
 const DOUBT_AFTER_NS: i64 = 10_000_000;
 
@@ -79,7 +79,7 @@ impl OwnedLock {
         self.0.compare_exchange(0, me.get(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// [`Self::lock`] of a lock that was not free a moment ago.
+    /// Takes the lock as [`Self::lock`] does, where it was not free a moment ago.
     #[cold]
     fn lock_slow(&self, me: OwnerId, live: &impl Liveness) -> Acquired {
         for _ in 0..SPIN_COUNT {
@@ -110,8 +110,8 @@ impl OwnedLock {
                 continue;
             };
             let is_known_dead = live.was_found_dead(owner) && !live.is_alive(owner);
-            // `sleep` is true if all of that time has passed. A waiter that is woken before has no
-            // reason to doubt.
+            // `sleep` returns true if all of DOUBT_AFTER_NS has passed. A waiter that is woken before
+            // that has no reason to doubt that the owner lives.
             let is_dead = is_known_dead || sleep(&self.0, marked, DOUBT_AFTER_NS) && !live.is_alive(owner);
             if is_dead && self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Acquired::Inherited;
@@ -127,7 +127,7 @@ impl OwnedLock {
         }
     }
 
-    /// Whether somebody waits for the lock, or has waited for it before its holder had it.
+    /// Tells whether somebody waits for the lock, or waited for it before its holder took it.
     #[must_use]
     pub fn is_waited_for(&self) -> bool {
         self.0.load(Ordering::Relaxed) & WAITERS != 0

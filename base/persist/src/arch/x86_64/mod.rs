@@ -31,10 +31,10 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// All, ascending.
+    /// All instruction sets, from the least to the most capable.
     pub const ALL: [Self; 5] = [Self::Sse2, Self::Avx2, Self::Avx2Gfni, Self::Avx512, Self::Avx512Gfni];
 
-    /// Whether this processor and kernel support it.
+    /// Tells whether this processor and kernel support the instruction set.
     #[must_use]
     pub fn is_available(self) -> bool {
         let have = cpuid::features();
@@ -47,7 +47,7 @@ impl Isa {
         }
     }
 
-    /// The most capable one available.
+    /// Returns the most capable instruction set that is available.
     #[must_use]
     pub fn best() -> Self {
         Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Sse2)
@@ -98,7 +98,8 @@ fn store_fence() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
-/// Comes after a call that must be seen on the stack: a jump to what is called would not be.
+/// Keeps the compiler from making the call before it a jump, by which the caller would not be seen on
+/// the stack (feature `stacks`). Without that feature it does nothing.
 #[inline(always)]
 fn no_tail_call() {
     #[cfg(feature = "stacks")]
@@ -116,7 +117,8 @@ pub fn timestamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// [`timestamp`] when all loads before it have their values, and before any load after it.
+/// Reads the processor's clock as [`timestamp`] does, once all loads before it have their values, and
+/// before any load after it begins.
 #[inline(always)]
 #[must_use]
 pub fn timestamp_in_order() -> u64 {
@@ -136,9 +138,9 @@ pub(crate) fn prefetch(address: *const u8) {
     unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast()) }
 }
 
-/// Whether [`copy_string`] is a good way to copy from `src` to `dst`.
+/// Tells whether [`copy_string`] is a good way to copy from `src` to `dst`.
 ///
-/// Not where the destination lies less than a line after the source modulo 4096: the processor
+/// It is not where the destination lies less than a line after the source modulo 4096: the processor
 /// takes its stores for what it is about to load, and is two to six times slower (EPYC; the C
 /// library's memcpy is too).
 #[inline(always)]
@@ -147,7 +149,7 @@ pub(crate) fn suits_copy_string(dst: *mut u8, src: *const u8) -> bool {
     cpuid::features() & cpuid::FAST_STRINGS != 0 && !(1..64).contains(&distance)
 }
 
-/// dst = src by the string instruction.
+/// Copies `len` bytes from `src` to `dst` by the string instruction (rep movsb).
 ///
 /// # Safety
 /// Both are valid for `len` bytes.
@@ -177,8 +179,10 @@ pub unsafe fn write_back(address: *const u8, len: usize) {
     }
 }
 
+/// Does the work of [`write_back`].
+///
 /// # Safety
-/// As [`write_back`]; `len` is not 0.
+/// As for [`write_back`]; `len` is not 0.
 #[cfg_attr(feature = "stacks", inline(never))]
 unsafe fn write_back_lines(address: *const u8, len: usize) {
     let have = cpuid::features();
@@ -199,8 +203,8 @@ unsafe fn write_back_lines(address: *const u8, len: usize) {
     }
 }
 
-/// After a kernel was left in the middle: clears the upper halves of the vector registers, as its
-/// end would have done, so that the program's SSE code does not pay for mixing.
+/// Clears the upper halves of the vector registers after a kernel was left in the middle, as the
+/// kernel's end would have done, so that the program's SSE code does not pay for mixing.
 pub(crate) fn wipe_vector_state() {
     if cpuid::CACHE.load(Ordering::Relaxed) & cpuid::AVX2 != 0 {
         // SAFETY: the processor has AVX; the upper halves hold nothing of a caller's (the ABI lets
@@ -236,20 +240,20 @@ macro_rules! kernel_table {
 
             #[target_feature(enable = $features)]
             unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
-                // SAFETY: passed on; the instructions are this function's features. So in all of
-                // them.
+                // SAFETY: the caller's promise; the template's instructions are among this function's
+                // features.
                 unsafe { template::copy::<$line, $stream>(dst, src, len) }
             }
 
             #[target_feature(enable = $features)]
             unsafe fn mirror(dsts: &[*mut u8], src: *const u8, len: usize) {
-                // SAFETY: as in copy.
+                // SAFETY: the caller's promise; this function has the features.
                 unsafe { template::mirror::<$line, $stream>(dsts, src, len) }
             }
 
             #[target_feature(enable = $features)]
             unsafe fn zero(dst: *mut u8, len: usize) {
-                // SAFETY: as in copy.
+                // SAFETY: the caller's promise; this function has the features.
                 unsafe { template::zero::<$line>(dst, len) }
             }
 
@@ -265,7 +269,7 @@ macro_rules! kernel_table {
 
             #[target_feature(enable = $features)]
             unsafe fn dot(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize) {
-                // SAFETY: as in copy.
+                // SAFETY: the caller's promise; this function has the features.
                 unsafe { template::dot::<$line, $field, $block>(coefficients, sources, dst, len) }
             }
         }
@@ -273,21 +277,21 @@ macro_rules! kernel_table {
     (@update $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $p:literal, $q:literal, $block:literal) => {
         #[target_feature(enable = $features)]
         unsafe fn $name(update: &Update) {
-            // SAFETY: as in copy.
+            // SAFETY: the caller's promise; this function has the features.
             unsafe { template::update::<$line, $field, $stream, $p, $q, $block>(*update) }
         }
     };
     (@stripe $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $data:literal, $q:literal, $block:literal) => {
         #[target_feature(enable = $features)]
         unsafe fn $name(stripe: &Stripe<'_>) {
-            // SAFETY: as in copy.
+            // SAFETY: the caller's promise; this function has the features.
             unsafe { template::stripe::<$line, $field, $stream, $data, $q, $block>(*stripe) }
         }
     };
     (@fits $name:ident, $features:literal, $line:ty, $field:ty, $q:literal, $block:literal) => {
         #[target_feature(enable = $features)]
         unsafe fn $name(stripe: &Stripe<'_>) -> bool {
-            // SAFETY: as in copy.
+            // SAFETY: the caller's promise; this function has the features.
             unsafe { template::fits::<$line, $field, $q, $block>(*stripe) }
         }
     };
