@@ -150,7 +150,7 @@ pub(crate) trait Anchored: Sized {
     fn leave(&self);
 }
 
-/// Somebody else has the claim.
+/// The error that another thread has the claim.
 struct Claimed;
 
 type Block<N> = [AtomicPtr<Description<N>>; BLOCK_DESCRIPTORS];
@@ -185,8 +185,7 @@ pub(crate) struct Table<N: 'static> {
 #[derive(Clone, Copy)]
 pub(crate) struct Moment(u32);
 
-/// What has become of a number that a call has found not to be a file's of ours, or found nothing
-/// to do about.
+/// What has become of a number since a call looked it up, and found no file of ours or nothing to do.
 pub(crate) enum Presence {
     Unchanged,
     /// It may be ours by now: the call is to look again.
@@ -241,7 +240,7 @@ impl<N: Anchored + 'static> Claim<N> {
         core::ptr::eq(self.meant, description)
     }
 
-    /// A use of what the number means.
+    /// A use of the description that the number means. None if the number is none of ours.
     pub(crate) fn user(&self) -> Option<Use<'static, N>> {
         // SAFETY: descriptions are never deallocated, and the entry's use keeps this one live.
         let description = unsafe { self.meant.as_ref()? };
@@ -262,9 +261,9 @@ impl<N: Anchored + 'static> Claim<N> {
         }
     }
 
-    /// The kernel has given the number its new meaning, or closed it. Returns what it meant before;
-    /// if that is the last use, its drop ends the description. The caller holds no other claim when
-    /// it drops it.
+    /// Ends the claim after the kernel has given the number its new meaning, or closed it. Returns
+    /// what the number meant before. If that is the last use, its drop ends the description, so the
+    /// caller holds no other claim when it drops the use.
     pub(crate) fn settle(self, meaning: Option<Use<'static, N>>) -> Option<Use<'static, N>> {
         let claim = core::mem::ManuallyDrop::new(self);
         let pointer = meaning.as_ref().map_or(core::ptr::null_mut(), |user| core::ptr::from_ref(user.description).cast_mut());
@@ -306,7 +305,7 @@ static WIDE: AtomicBool = AtomicBool::new(false);
 /// Closes the filter of the entry stub for a descriptor again, unless another descriptor may share
 /// its entry.
 pub(crate) fn unwatch_descriptor(descriptor: RawFd) {
-    // A guest may have a descriptor of that number, too.
+    // The library may have a descriptor of its own at that number, and a guest one of the array.
     let may_be_ours = descriptor as u32 >= high_fd::base();
     if !may_be_ours && !shares_filter(descriptor) && !may_have_guests() {
         filter::unwatch_descriptor(descriptor);
@@ -479,7 +478,7 @@ impl<N: Anchored + 'static> Table<N> {
         self.end_claiming();
     }
 
-    /// Waits while a thread forks.
+    /// Counts a claim that is about to be made. Waits first while a thread forks.
     fn begin_claiming(&self) {
         self.claims.fetch_add(1, Ordering::SeqCst);
         while self.forks.load(Ordering::SeqCst) != 0 {
@@ -503,7 +502,7 @@ impl<N: Anchored + 'static> Table<N> {
         }
     }
 
-    /// For [`Table::presence`].
+    /// Returns the moment that [`Table::presence`] is to be told later.
     #[inline]
     pub(crate) fn moment(&self) -> Moment {
         Moment(self.made_ours.load(Ordering::SeqCst))
@@ -734,7 +733,7 @@ impl<N: Anchored + 'static> Table<N> {
         true
     }
 
-    /// `descriptor` is ours now, or is about to be.
+    /// Notes that `descriptor` is ours, or is about to be: calls on it come to the library.
     fn entered(&self, descriptor: RawFd) {
         if descriptor >= FILTER_DESCRIPTORS {
             WIDE.store(true, Ordering::Relaxed);
@@ -743,9 +742,9 @@ impl<N: Anchored + 'static> Table<N> {
         self.end.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Another thread may be sharing all descriptions just now. Either that thread has seen the
-    /// entry that the caller has made, or `is_sharing` is true here, since the thread says so
-    /// before it looks at the table. The caller holds no claim.
+    /// Shares the description of `descriptor`, whose entry the caller has just made, if another
+    /// thread is sharing all descriptions. Either that thread has seen the entry, or `is_sharing` is
+    /// true here, since the thread says so before it looks at the table. The caller holds no claim.
     pub(crate) fn share_if_asked(&'static self, descriptor: RawFd) {
         if is_sharing() {
             self.wait_for_execs(descriptor);
@@ -810,7 +809,7 @@ mod tests {
         assert!(!waiting.is_finished());
         drop(claim.settle(Some(table.describe(Node(ended.clone()), 2))));
         assert_eq!((waiting.join().unwrap(), ended.load(Ordering::Relaxed), table.count()), (Some(2), 1, 1));
-        // What is left as it was.
+        // Claims that are dropped leave their entries as they were.
         drop(table.claim_two(5, 6).unwrap());
         assert!(table.lookup(6).is_none() && table.lookup(5).is_some());
         assert_eq!(table.count(), 1);

@@ -1,4 +1,4 @@
-//! The descriptors a program is born with: the numbers in /proc/thread-self/fd.
+//! The descriptors that a program has inherited when it starts: the numbers in /proc/thread-self/fd.
 
 use core::ffi::CStr;
 use sys::rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
@@ -6,7 +6,7 @@ use sys::{AsRawFd, RawFd};
 
 const BUFFER_BYTES: usize = 4096;
 
-/// Calls `found` with each open descriptor. Without /proc there are none to be found.
+/// Calls `found` with each open descriptor. Without /proc it finds none.
 pub(crate) fn descriptors(mut found: impl FnMut(RawFd)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = openat(CWD, c"/proc/thread-self/fd", flags, Mode::empty()) else { return };

@@ -13,7 +13,7 @@
 
 use linux_raw_sys::general as nr;
 
-/// The arguments of a call that are cut: to 32 bits, and to 16.
+/// The arguments of a call that are cut, by their indices: `words` to 32 bits, `modes` to 16.
 pub(crate) struct Width {
     pub(crate) number: usize,
     pub(crate) words: &'static [u8],

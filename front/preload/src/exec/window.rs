@@ -29,13 +29,13 @@ use core::sync::atomic::Ordering;
 
 const OPEN_NOW: usize = 1;
 const GIVEN_UP: usize = 2;
-/// How often an exec is begun anew. A program that gets signals more often than an exec takes is
-/// executed without being handed over to a mount.
+/// In how many attempts of one exec the window is opened. If a signal ends each of them, the program
+/// is executed without a window, and nothing is handed over to it from a mount.
 const COUNT_MAX: usize = 8;
 
-/// Opens the window for the calling thread. False, and nothing is done, in a task whose descriptors
-/// are not the ones of the table, and in one that shares its memory with another process: that one
-/// would wait for good.
+/// Opens the window for the calling thread. Returns false, and does nothing, in a task whose
+/// descriptors are not the ones of the table; in a child that shares the memory of another process,
+/// which would wait for good; and after too many attempts ([`COUNT_MAX`]).
 pub(crate) fn open() -> bool {
     let opens = process::owns_tables() && process::has_memory() && !is_interrupted_too_often();
     if opens {
@@ -46,8 +46,8 @@ pub(crate) fn open() -> bool {
     opens
 }
 
-/// Closes the window, if the calling thread has opened it: there is no exec. Returns true if that
-/// is because a signal has arrived.
+/// Closes the window, if the calling thread has opened it, because there is no exec. Returns true if
+/// a signal that has arrived is the reason.
 pub(crate) fn close() -> bool {
     let state = word(word::EXECUTING).swap(0, Ordering::Relaxed);
     if state != 0 {
@@ -62,23 +62,23 @@ pub(crate) fn is_open() -> bool {
     word(word::EXECUTING).load(Ordering::Relaxed) != 0
 }
 
-/// Notes that a signal has arrived before the call, which is not made.
+/// Notes that a signal has arrived before the exec call was made, which therefore is not made.
 pub(crate) fn give_up() {
     word(word::EXECUTING).store(GIVEN_UP, Ordering::Relaxed);
 }
 
-/// Counts an exec that is begun anew.
+/// Counts an attempt of the calling thread's exec that a signal has ended.
 pub(crate) fn count() {
     let count = word(word::EXECUTING_COUNT);
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// Forgets the count: the exec has come to an end.
+/// Forgets the count of attempts: the exec has come to an end.
 pub(crate) fn end_counting() {
     word(word::EXECUTING_COUNT).store(0, Ordering::Relaxed);
 }
 
-/// Tells whether the exec was not begun anew yet.
+/// Tells whether no signal has ended an attempt of the calling thread's exec yet.
 pub(crate) fn is_first() -> bool {
     word(word::EXECUTING_COUNT).load(Ordering::Relaxed) == 0
 }

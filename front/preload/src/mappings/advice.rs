@@ -15,8 +15,8 @@ use sys::place::PART;
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
 
-/// `madvise`. Advice on a range that begins below the library's part of the address space and
-/// reaches into it leaves that part out: if a child did not have the library's memory
+/// Serves madvise(2). A range may begin below the library's part of the address space and reach into
+/// it. The advice is then given without that part: if a child did not have the library's memory
 /// (MADV_WIPEONFORK), or its pages were dropped (MADV_DONTNEED), the program would end.
 pub(crate) fn madvise(call: &mut Call) -> Verdict {
     let [start, bytes, ..] = call.args;
@@ -92,21 +92,23 @@ fn advise(call: &mut Call) -> Verdict {
             table.list[range].iter_mut().for_each(|mapping| mapping.dont_fork = advice == MADV_DONTFORK);
             Verdict::Done(call.kernel())
         }
-        // Where stores need a right, the kernel would find none. The table's lock keeps the right
-        // there until the kernel has used it.
+        // The kernel makes these pages as if they were stored to, which granules without the right
+        // do not permit. So the right is given first, and the table's lock keeps it there until the
+        // kernel has used it.
         MADV_POPULATE_WRITE if table.let_store(start, end) => Verdict::Done(call.kernel()),
         _ => Verdict::Pass,
     }
 }
 
-/// Whether an advice concerns what is known of mappings, so that the kernel alone cannot follow it.
+/// Tells whether an advice concerns what the library knows of mappings, so that it cannot be left to
+/// the kernel.
 pub(crate) const fn is_served(advice: u32) -> bool {
     matches!(advice, MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE | MADV_HUGEPAGE)
         || matches!(advice, MADV_NOHUGEPAGE | MADV_REMOVE | MADV_DONTFORK | MADV_DOFORK | MADV_POPULATE_WRITE)
 }
 
-/// `process_madvise`: since Linux 6.13 a process may give any advice to itself. Advice that
-/// concerns mappings of the array is served range by range, as by madvise.
+/// Serves process_madvise(2), by which a process may give any advice to itself since Linux 6.13.
+/// Advice that concerns mappings of the array is served range by range, as by madvise(2).
 pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
     let kept = (call.number, call.args);
     let [pidfd, _, _, advice, flags, _] = call.args;
@@ -121,15 +123,16 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
     if !fetch::means_own_memory(pidfd as RawFd) {
         return Verdict::Pass;
     }
-    // Whether this kernel lets a process give itself such advice it says of no range at all.
-    // SAFETY: advises nothing.
+    // The kernel is asked with an empty list of ranges whether it lets a process give itself such
+    // advice.
+    // SAFETY: the call advises nothing.
     let judged = unsafe { syscall(call.number, [pidfd, 0, 0, advice, flags, 0]) };
     if judged != 0 {
         return Verdict::Done(judged);
     }
     let (mut advised, mut result) = (0, 0);
-    // Of ranges without bytes the kernel looks at the first one alone, and only if others have
-    // some.
+    // If all ranges are without bytes, the kernel looks at none. Otherwise it looks at the first
+    // range, with bytes or without, and at those of the others that have bytes.
     if ranges.iter().all(|range| range.bytes == 0) {
         return Verdict::Done(0);
     }
@@ -150,8 +153,8 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
 }
 
 impl Mappings {
-    /// Gives the right to store to what of the range is to be stored to and does not have it. Tells
-    /// whether a mapping is there in which stores need a right.
+    /// Gives the right to store to those parts of a range that lie in writable mappings whose
+    /// granules need a right. Returns whether there is such a mapping.
     fn let_store(&mut self, start: usize, end: usize) -> bool {
         let mut is_any = false;
         for index in self.touching(start, end) {
@@ -162,7 +165,7 @@ impl Mappings {
             is_any = true;
             let (from, to) = mapping.part(start, end);
             let to = to.min(mapping.composed);
-            // Without space the kernel finds no right, and says so.
+            // A granule for which there is no space gets no right, and the kernel's call fails.
             self.give_part(index, from, to);
         }
         is_any
