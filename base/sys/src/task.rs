@@ -1,4 +1,5 @@
-//! Threads, of this process and others.
+//! Threads of this process and of others: whether one is there, as whom it looks at files, and a copy
+//! of the process that makes calls in its place.
 
 use crate::raw::{check, syscall};
 use crate::{OsError, Result};
@@ -7,19 +8,20 @@ use linux_raw_sys::general::{
     SIG_SETMASK,
 };
 
-/// Whether a process has a thread: false once it has ended, or the process executes another
-/// program.
+/// Tells whether a process has a thread. The answer is false once the thread has ended, or the
+/// process has executed another program.
 #[must_use]
 pub fn is_there(pid: u32, thread: u32) -> bool {
     if pid.max(thread) > i32::MAX as u32 || pid.min(thread) == 0 {
         return false;
     }
-    // SAFETY: signal 0 only asks. What may not be asked may be there.
+    // A thread about which this process may not ask (EPERM) counts as there.
+    // SAFETY: signal 0 is not sent; the call only asks.
     let answer = unsafe { syscall(__NR_tgkill as usize, [pid as usize, thread as usize, 0, 0, 0, 0]) };
     answer != -(OsError::SRCH.raw_os_error() as isize)
 }
 
-/// The user as whom the calling thread looks at files (credentials(7)).
+/// Returns the user as whom the calling thread looks at files (credentials(7)).
 #[must_use]
 pub fn file_user() -> u32 {
     // SAFETY: no user has this number, so the call changes nothing; it returns the user before it.
@@ -27,10 +29,10 @@ pub fn file_user() -> u32 {
     user as u32
 }
 
-/// Runs `act` in a copy of this process that shares its descriptors, and waits for its end: for what
-/// the kernel remembers of the task that does it. The copy is killed by nobody's signals but SIGKILL.
-/// No other thread of this process waits for children of its own kind by `__WALL` meanwhile, or it
-/// may be told of the copy.
+/// Runs `act` in a copy of this process that shares its descriptors, and waits until the copy has
+/// ended. That is for system calls of which the kernel remembers by which task they were made. All
+/// signals that can be blocked are blocked in the copy. A thread of this process that waits for any
+/// child with `__WALL` meanwhile may be told of the copy.
 ///
 /// # Errors
 /// What clone(2) answers.

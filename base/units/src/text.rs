@@ -21,7 +21,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Passes on what is written to it as [`Shown`] shows it.
+/// Passes on to the inner writer what is written, in the form in which [`Shown`] shows it.
 #[derive(Debug)]
 pub struct ShownTo<W>(pub W);
 
@@ -42,8 +42,9 @@ impl<W: Write> Write for ShownTo<W> {
     }
 }
 
-/// Control characters (Cc), those of format (Cf: the directions of text among them), and the
-/// separators of lines and paragraphs (Zl, Zp), as of Unicode 16.
+/// Tells whether a character is shown as an escape. These are control characters (Cc), those of format
+/// (Cf: the directions of text among them), and the separators of lines and paragraphs (Zl, Zp), as
+/// of Unicode 16.
 fn is_escaped(character: char) -> bool {
     character.is_control()
         || matches!(character,

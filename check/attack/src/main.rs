@@ -9,7 +9,8 @@
 //! are as they left them, on each member and with redundancy that fits; nobody hangs or crashes; no
 //! member goes out by what the attacker did.
 //!
-//! This program is all of them, each in a process of its own.
+//! This one program plays every part, each in a process of its own; the first argument names the
+//! part.
 
 mod actions;
 mod attacker;

@@ -1,8 +1,9 @@
-//! The room there is, as files see it.
+//! The room that the array has for bytes of files (statfs(2)).
 //!
-//! Every member holds as much of a file as every other, so the fullest one sets the limit, and each
-//! of its bytes holds as many file bytes as a stripe has data chunks. What the level costs is thus
-//! already taken off.
+//! Every member holds as much of a file as every other, so the fullest member sets the limit. Each
+//! byte that is free there gives room for as many bytes of files as a stripe has data chunks: what
+//! the level costs is not counted as room. The level is the array's own, whatever level rules give
+//! to single files.
 
 use crate::{Namespace, ProgramPath, Reached};
 use sys::Result;
