@@ -204,8 +204,10 @@ pub(crate) struct Access {
 
 /// Run a program that sees the array
 ///
-/// The program and what it starts are ordinary dynamic programs. The exit status is the program's
-/// own; 126 or 127 when it could not be started, as in a shell.
+/// The program and what it starts are ordinary, dynamically linked programs. The program lies on the
+/// host, since this command does not see the array itself: 'cxlraid run db -- env /data/program'
+/// starts one that is stored on the array. The exit status is the program's own; 126 or 127 when it
+/// could not be started, as in a shell.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
