@@ -266,12 +266,15 @@ impl<'a> Mirror<'a> {
             let (ours, theirs) = (&mut ours[..count], &mut theirs[..count]);
             is_whole &= read_all(from, ours, at);
             read_fully(to, theirs, at).map_err(unmade)?;
+            let is_zeros = ours.iter().all(|&byte| byte == 0);
             if ours != theirs {
-                let is_hole = ours.iter().all(|&byte| byte == 0);
                 let punched = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                if !is_hole || fallocate(to, punched, at, count as u64).is_err() {
+                if !is_zeros || fallocate(to, punched, at, count as u64).is_err() {
                     write_fully(to, ours, at).map_err(unmade)?;
                 }
+            }
+            if is_zeros {
+                allocate_like(from, to, at, at + count as u64).map_err(unmade)?;
             }
             self.bytes += count as u64;
             job::count_bytes(count as u64);
@@ -444,6 +447,23 @@ fn remove(directory: &OwnedFd, name: &CStr, path: &Path) -> Result<()> {
         return unlinkat(directory, name, AtFlags::REMOVEDIR).map_err(unmade);
     }
     unlinkat(directory, name, AtFlags::empty()).map_err(unmade)
+}
+
+/// Gets a copy the space for zeros from `at` to `end` that its original has space for: a program that
+/// has written them may count on it that there is room to write over them.
+fn allocate_like(from: &OwnedFd, to: &OwnedFd, mut at: u64, end: u64) -> sys::Result<()> {
+    loop {
+        at = data_from(from, at, end);
+        if at >= end {
+            return Ok(());
+        }
+        let stop = seek(from, SeekFrom::Hole(at)).map_or(end, |hole| hole.min(end)).max(at + 1);
+        match fallocate(to, FallocateFlags::KEEP_SIZE, at, stop - at) {
+            Err(OsError::OPNOTSUPP) => write_fully(to, &vec![0; (stop - at) as usize], at)?,
+            done => done?,
+        }
+        at = stop;
+    }
 }
 
 /// Where data begin, from an offset on. A file system that cannot tell has no holes.

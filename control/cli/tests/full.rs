@@ -43,6 +43,35 @@ cat back
 say stop-after stop db
 "#;
 
+/// A program that may make no file longer than 4 KiB is the first to change something: what it has to
+/// put on record lies behind that, which says nothing of the members.
+#[test]
+fn a_small_limit_for_files_takes_no_member_out() {
+    let bench = Bench::new();
+    let created = bench.run(&["create", "db", "--level", "5", "--at", "/data", "m0", "m1", "m2"]);
+    assert!(created.status.success(), "{}", bench::err(&created));
+    let run = |script: &str| {
+        let ran = bench.command(&["run", "db", "--", "sh", "-euc", script]).env("CXLRAID_LIB", library()).output().unwrap();
+        assert!(ran.status.success(), "{script}: {}{}", bench::out(&ran), bench::err(&ran));
+        bench::out(&ran)
+    };
+    for turn in 0..4 {
+        run("head -c 3000 /dev/zero | tr '\\0' a >/data/f");
+        assert!(bench.run(&["stop", "db"]).status.success());
+        // The shell reads and is attached; what it starts is the first that writes.
+        let changed = run(
+            "head -c 1 /data/f >/dev/null; (ulimit -f 8; printf NEW | dd of=/data/f bs=1 seek=100 conv=notrunc 2>/dev/null); \
+             head -c 104 /data/f | tail -c 5",
+        );
+        assert_eq!(changed, "aNEWa", "{turn}");
+        let status = bench.run(&["status", "db"]);
+        assert_eq!(status.status.code(), Some(0), "{turn}: {}", bench::out(&status));
+        let scrubbed = bench.run(&["scrub", "db"]);
+        assert!(scrubbed.status.success(), "{turn}: {}", bench::out(&scrubbed));
+        assert!(bench.run(&["stop", "db"]).status.success());
+    }
+}
+
 #[test]
 fn every_command_says_that_shared_memory_is_full() {
     let bench = Bench { home: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };

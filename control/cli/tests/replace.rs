@@ -175,6 +175,26 @@ fn a_member_in_use_of_each_level_gives_its_place_to_a_directory_that_holds_the_s
     }
 }
 
+/// Zeros that a program has written take their space in the new directory, too: a program may count on
+/// it that there is room to write over them. Holes stay holes.
+#[test]
+fn zeros_that_were_written_take_space_on_the_new_member() {
+    let bench = Bench::new();
+    members(4).iter().for_each(|member| fs::create_dir_all(bench.path(member)).unwrap());
+    let created = bench.run(&["create", "db", "--level", "5", "--at", "/data", "m0", "m1", "m2"]);
+    assert!(created.status.success(), "{}", err(&created));
+    let script = "head -c 3145728 /dev/zero >/data/zeros; truncate -s 3145728 /data/hole; printf x >>/data/hole";
+    let ran = bench.command(&["run", "db", "--", "sh", "-euc", script]).env("CXLRAID_LIB", library()).output().unwrap();
+    assert!(ran.status.success(), "{}", err(&ran));
+    stop(&bench);
+    let space = |member: &str, name: &str| fs::metadata(bench.path(member).join("data").join(name)).unwrap().blocks();
+    let before = ["zeros", "hole"].map(|name| space("m2", name));
+    assert!(before[0] >= 3 << 10 && before[1] < 1 << 10, "{before:?}");
+    replace(&bench, "m2", "m3");
+    assert_eq!(["zeros", "hole"].map(|name| space("m3", name)), before);
+    assert_fits(&bench, "after the exchange");
+}
+
 #[test]
 fn the_old_member_never_wins_again() {
     let bench = filled("1", 2);

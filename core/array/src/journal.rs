@@ -13,9 +13,10 @@ use crate::Array;
 use crate::access;
 use crate::config::{Config, JournalPlace};
 use crate::error::AttachError;
+use crate::limited::write_fully;
 use crate::member::{Member, Standing, has_failed, read_fully, read_fully_at};
 use crate::regular::{NOT_A_FILE, open_regular};
-use crate::superblock::{self, open_new, random_uuid, write_fully};
+use crate::superblock::{self, open_new, random_uuid};
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use format::{

@@ -24,6 +24,7 @@ pub mod journal;
 mod judge;
 mod lent;
 mod level;
+mod limited;
 pub mod liveness;
 pub mod mapped;
 mod member;

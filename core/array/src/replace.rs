@@ -22,13 +22,12 @@ use crate::changed::{put_kept, remove_left};
 use crate::error::AttachError;
 use crate::fill::stale;
 use crate::journal::copy_onto;
+use crate::limited::write_fully;
 use crate::member::{inspect, read_fully_at};
 use crate::regular::open_regular;
 use crate::runtime::Directory;
 use crate::sums_files;
-use crate::superblock::{
-    clear_way, draw_update_id, for_slot, make_tables, open_meta, probe, read, start_superblock, write_copy, write_fully,
-};
+use crate::superblock::{clear_way, draw_update_id, for_slot, make_tables, open_meta, probe, read, start_superblock, write_copy};
 use crate::tables;
 use alloc::vec::Vec;
 use core::ffi::CStr;

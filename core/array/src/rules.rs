@@ -7,9 +7,10 @@
 //! so a member that comes back cannot bring old rules along.
 
 use crate::assemble::Array;
+use crate::limited::write_fully;
 use crate::member::{Member, read_fully};
 use crate::regular::open_regular;
-use crate::superblock::{open_new, write_fully};
+use crate::superblock::open_new;
 use alloc::vec;
 use alloc::vec::Vec;
 use format::{INCOMPATIBLE_SHAPES, RULES_BYTES_MAX, RULES_FILE, RULES_NEW_FILE, RulesFile};

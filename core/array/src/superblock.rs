@@ -11,13 +11,13 @@ use crate::changed;
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::journal::{New, SaidBy};
+use crate::limited::write_fully;
 use crate::member::{Member, Standing, read_fully};
 use crate::regular::{open_or_make, open_regular};
 use crate::tables;
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
 use sys::rustix::fs::{self, AtFlags, FileType, Mode, OFlags, XattrFlags};
-use sys::rustix::io::pwrite;
 use sys::rustix::process::{getegid, geteuid};
 use sys::{AsFd, OsError, OwnedFd, Result};
 use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
@@ -413,20 +413,6 @@ pub(crate) mod death {
     }
 }
 
-pub(crate) fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
-    while !bytes.is_empty() {
-        match pwrite(file, bytes, offset) {
-            Ok(count) => {
-                bytes = &bytes[count..];
-                offset += count as u64;
-            }
-            Err(OsError::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Reads a member's superblock afresh; also tells which copy it came from.
 pub fn read(meta: &OwnedFd) -> Result<(Superblock, usize)> {
     read_from(&open_regular(meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDONLY)?)
@@ -653,7 +639,8 @@ impl Array {
     /// not be written, and the event count of the others.
     ///
     /// # Errors
-    /// `ACCESS` if this process may not write them: that says nothing of the members.
+    /// `ACCESS` if this process may not write them, `FBIG` if its limit for files does not let it
+    /// (setrlimit(2)): that says nothing of the members.
     pub(crate) fn rewrite(&self, out: MemberSet, change: impl Fn(&mut Superblock)) -> Result<(MemberSet, u64)> {
         let mut failed = MemberSet::EMPTY;
         let mut current = Vec::new();
@@ -679,6 +666,7 @@ impl Array {
                 match self.members[*slot].superblock().and_then(|file| write_copy_to(file, superblock, *copy)) {
                     Ok(()) => {}
                     Err(error) if may_not(error) => return Err(OsError::ACCESS),
+                    Err(OsError::FBIG) => return Err(OsError::FBIG),
                     Err(_) => failed = failed.with(*slot),
                 }
             }
@@ -697,6 +685,7 @@ impl Array {
             match file.and_then(|file| write_copy_to(file, &superblock, Superblock::next_copy(copy))) {
                 Ok(()) => {}
                 Err(error) if may_not(error) => return Err(OsError::ACCESS),
+                Err(OsError::FBIG) => return Err(OsError::FBIG),
                 Err(_) => failed = failed.with(slot),
             }
         }

@@ -6,9 +6,10 @@
 //! with an event count, and only then the superblocks ask for that mark ([`Array::record_use`]); so
 //! a crash in between leaves tables with a higher mark than is asked for, never with a lower one.
 
+use crate::limited::write_fully;
 use crate::member::{read_fully, read_fully_at};
 use crate::regular::{NOT_A_FILE, open_regular};
-use crate::superblock::{open_new, write_fully};
+use crate::superblock::open_new;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

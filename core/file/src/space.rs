@@ -318,10 +318,7 @@ impl Inode {
             // was just given back.
             return self.fill_holes(first, last).and_then(|()| self.finish_zeros(undo, first, last));
         }
-        if punched.is_err() {
-            let _ = self.resync(first, last - first);
-        }
-        punched
+        punched.inspect_err(|_| self.make_fit(first, last - first))
     }
 
     /// Gives back what growth took in advance. The caller knows that nobody has the file open.

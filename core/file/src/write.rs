@@ -269,14 +269,22 @@ impl Inode {
         }
     }
 
+    /// What follows from a fault in a write that no undo record waits with: Ok if it can be done again
+    /// on the members that are left.
     #[cold]
-    fn after_write_fault(&self, fault: IoFault, offset: u64, bytes: u64) -> Result<(), OsError> {
+    pub(crate) fn after_write_fault(&self, fault: IoFault, offset: u64, bytes: u64) -> Result<(), OsError> {
         if let Err(error) = self.after_fault(fault) {
-            // Some of the stripes may be half written: their redundancy must follow.
-            if matches!(fault, IoFault::BadAddress | IoFault::Os(_)) {
+            // Some of the stripes may be half written, also where a member is only full: their
+            // redundancy must follow.
+            if !matches!(fault, IoFault::Lost) {
                 self.make_fit(offset, bytes);
             }
             return Err(error);
+        }
+        if self.geometry.level().parity_count() == 2 {
+            // Data may be new already that Q knows nothing of, since P's member has failed in
+            // between: what is done again would see no change to put into Q.
+            self.make_fit(offset, bytes);
         }
         // The member that failed goes on record before the write is done without it.
         self.files.array().before_change()

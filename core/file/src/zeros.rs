@@ -10,7 +10,7 @@
 use crate::Inode;
 use crate::journal::{After, FileJournal};
 use alloc::vec::Vec;
-use array::{IoFault, Striper, Undo, Unfinished};
+use array::{Striper, Undo, Unfinished};
 use core::ops::Range;
 use sys::OsError;
 use units::PAGE_BYTES;
@@ -136,14 +136,7 @@ impl Inode {
                         self.finish_zeros(undo, first, last)?;
                     }
                 }
-                (Err(fault @ IoFault::Member(_)), None) => {
-                    self.after_fault(fault)?;
-                    self.files.array().before_change()?;
-                }
-                (Err(fault @ IoFault::Os(_)), None) => {
-                    return self.after_fault(fault).inspect_err(|_| self.make_fit(offset, bytes));
-                }
-                (Err(fault), None) => return self.after_fault(fault),
+                (Err(fault), None) => self.after_write_fault(fault, offset, bytes)?,
             }
         }
     }

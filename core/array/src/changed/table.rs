@@ -7,8 +7,9 @@
 //! - before the table names an update of the superblocks anew, what it told of members that are out
 //!   is gone for good.
 
+use crate::limited::write_fully;
 use crate::regular::open_regular;
-use crate::superblock::{make_table, open_new, write_fully};
+use crate::superblock::{make_table, open_new};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr::NonNull;

@@ -1,0 +1,108 @@
+//! Writes in the middle of which a member fails or is full: what is left fits, so that nothing is
+//! computed wrong when another member is lost.
+
+mod common;
+
+use common::{Random, TestArray, read, scratch, write};
+use layout::{Geometry, Level};
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use sys::OsError;
+use sys::rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use units::ChunkBytes;
+
+const CHUNK_BYTES: u64 = 4096;
+
+fn backing_of(array: &TestArray, slot: usize) -> File {
+    File::options().write(true).open(array.member_path(slot).join("data/f")).unwrap()
+}
+
+fn geometry(level: Level, members: usize) -> Geometry {
+    Geometry::new(level, members, ChunkBytes::new(CHUNK_BYTES).unwrap()).unwrap()
+}
+
+/// The member with P, or with Q, or with data fails as they are stored to. What is written then fits
+/// what is left, whichever it was, and outlives the loss of the member that it was written to.
+#[test]
+fn a_write_in_which_a_member_fails_outlives_the_loss_of_another() {
+    for (level, members) in [(Level::Raid6, 7), (Level::Raid6, 5), (Level::Raid5, 6)] {
+        let geometry = geometry(level, members);
+        let parities = (0..level.parity_count()).map(|which| geometry.parity_slot(0, which));
+        for failing in parities.chain([geometry.data_slot(0, 0, 0), geometry.data_slot(0, 1, 0)]) {
+            for (offset, count) in [(1000, 10), (0, 4096), (100, 300), (500, 5000)] {
+                let what = format!("RAID {level} of {members}, member {failing} fails, {count} bytes at {offset}");
+                let array = TestArray::new(level, members, CHUNK_BYTES);
+                let attribute = array.create("f");
+                let file = array.open("f", attribute);
+                let mut random = Random(7);
+                let mut data = random.bytes(3 * geometry.stripe_bytes() as usize);
+                write(&file, 0, &data);
+                backing_of(&array, failing).set_len(0).unwrap();
+                let new = random.bytes(count);
+                write(&file, offset as u64, &new);
+                data[offset..offset + count].copy_from_slice(&new);
+                assert_eq!(file.verify(), Ok(0), "{what}");
+                assert!(read(&file, 0, data.len()) == data, "{what}");
+                if level == Level::Raid6 {
+                    let other = (0..members).find(|&slot| slot != failing && slot == geometry.data_slot(0, 0, 0));
+                    backing_of(&array, other.unwrap_or_else(|| geometry.data_slot(0, 2, 0))).set_len(0).unwrap();
+                    drop(file);
+                    assert!(read(&array.open("f", attribute), 0, data.len()) == data, "{what}, and another is lost");
+                }
+            }
+        }
+    }
+}
+
+/// A tmpfs of its own. Its drop takes it away.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+/// Somebody has made holes in a backing file by hand, and its member is full when they are written
+/// to: the write fails, and what it has stored before is no data that others are computed from.
+#[test]
+fn a_write_for_which_a_member_has_no_space_leaves_nothing_that_does_not_fit() {
+    let place = scratch();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=32m", "cxlraid-test"]).arg(place.path()).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        eprintln!("NOT RUN: a_write_for_which_a_member_has_no_space_leaves_nothing_that_does_not_fit needs the right to mount");
+        return;
+    }
+    let _mounted = Mounted(place.path());
+    for (level, members) in [(Level::Raid5, 3), (Level::Raid6, 5)] {
+        let geometry = geometry(level, members);
+        let array = TestArray::in_directory(tempfile::tempdir_in(place.path()).unwrap(), level, members, CHUNK_BYTES);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        let data = vec![0; 4 * geometry.stripe_bytes() as usize];
+        write(&file, 0, &data);
+        for slot in (0..level.parity_count()).map(|which| geometry.parity_slot(0, which)) {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(backing_of(&array, slot), hole, 0, CHUNK_BYTES).unwrap();
+        }
+        let filler = place.path().join("filler");
+        let full = File::create(&filler).unwrap();
+        let space = fstatvfs(&full).unwrap();
+        fallocate(&full, FallocateFlags::empty(), 0, space.f_bavail * space.f_frsize).unwrap();
+        // SAFETY: the bytes are there.
+        let written = unsafe { file.write_at(100, b"XYZXYZXY".as_ptr(), 8) };
+        assert_eq!(written, Err(OsError::NOSPC), "RAID {level}");
+        drop(full);
+        std::fs::remove_file(filler).unwrap();
+        // Whoever locks the stripe next makes it fit.
+        write(&file, 200, b"after");
+        assert_eq!(file.verify(), Ok(0), "RAID {level}");
+        let whole = read(&file, 0, data.len());
+        drop(file);
+        let lost = geometry.data_slot(0, 1, 0);
+        backing_of(&array, lost).set_len(0).unwrap();
+        assert!(read(&array.open("f", attribute), 0, data.len()) == whole, "RAID {level}");
+        assert!(whole[4096..].iter().all(|&byte| byte == 0), "RAID {level}: nobody has written there");
+    }
+}
