@@ -83,7 +83,6 @@ impl<M: Medium> StriperModel<M> {
             reading: self.shares.as_ref().map_or(Reading::LOWEST, Shares::reading),
             kernels,
             undo: None,
-            by_calls: false,
             sums: Summing::Off,
         };
         operate(&striper).unwrap_or_else(|fault| panic!("{}: {fault:?} with {:?} out", self.name, self.out))

@@ -28,7 +28,6 @@ fn striper<'a, M>(geometry: &'a Geometry, members: &'a [Option<M>], out: MemberS
         reading: Reading::IN_TURN,
         kernels: persist::kernels(),
         undo: None,
-        by_calls: false,
         sums: Summing::Off,
     }
 }

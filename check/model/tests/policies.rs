@@ -99,7 +99,6 @@ impl Mirror {
                 reading: self.shares.reading(),
                 kernels: persist::kernels(),
                 undo: None,
-                by_calls: false,
                 sums: Summing::Off,
             };
             let mut bytes = [0; 4096];

@@ -19,7 +19,6 @@ fn striper<'a, M: Medium>(geometry: &'a Geometry, members: &'a [Option<M>], out:
         reading: Reading::IN_TURN,
         kernels: persist::kernels(),
         undo: None,
-        by_calls: false,
         sums: Summing::Off,
     }
 }

@@ -115,7 +115,6 @@ impl<'a> Bench<'a> {
             reading: Reading::IN_TURN,
             kernels: kernels(),
             undo: None,
-            by_calls: false,
             sums: Summing::Off,
         }
     }

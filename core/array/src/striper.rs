@@ -64,10 +64,6 @@ pub struct Striper<'a, M> {
     /// The undo record in which a write saves what makes a block whole again, while a member with
     /// data of the block's stripe is out. None if no process would ever put it back.
     pub undo: Option<UndoRecord<'a>>,
-    /// True if a write reaches the members by calls of the medium ([`Medium::get`],
-    /// [`Medium::put`]), as it reaches members that cannot be mapped. A read is not changed by
-    /// this.
-    pub by_calls: bool,
     /// What becomes of the sums of what is stored to ([`crate::sums`]).
     pub sums: Summing,
 }
@@ -311,8 +307,8 @@ impl<M: Medium> Striper<'_, M> {
     #[inline(always)]
     pub(crate) fn io(&self) -> Io<'_, M> {
         debug_assert!(absent(self.members).minus(self.out).is_empty(), "a member that is not open is out");
-        let Self { geometry, members, out, turn, reading, kernels, undo, by_calls, sums: _ } = *self;
-        Io { geometry, members, out, turn, reading, kernels, undo, by_calls }
+        let Self { geometry, members, out, turn, reading, kernels, undo, sums: _ } = *self;
+        Io { geometry, members, out, turn, reading, kernels, undo }
     }
 
     #[inline(always)]
@@ -379,7 +375,6 @@ pub(crate) struct Io<'a, M> {
     pub(crate) reading: Reading<'a>,
     pub(crate) kernels: &'static Kernels,
     pub(crate) undo: Option<UndoRecord<'a>>,
-    by_calls: bool,
 }
 
 impl<M: Medium> Io<'_, M> {
@@ -394,12 +389,9 @@ impl<M: Medium> Io<'_, M> {
     }
 
     /// Where `bytes` at `offset` of a member are mapped in one piece; None if the member is out, or
-    /// the bytes are not mapped in one piece, or are to be reached by calls.
+    /// the bytes are not mapped in one piece.
     #[inline(always)]
     pub(crate) fn mapped(&self, slot: Slot, offset: u64, bytes: usize) -> Option<*mut u8> {
-        if self.by_calls {
-            return None;
-        }
         let span = self.member(slot).ok()?.span(offset)?;
         (span.bytes >= bytes).then_some(span.start.as_ptr())
     }
@@ -454,8 +446,7 @@ impl<M: Medium> Io<'_, M> {
         // Not by a call where it can be mapped: the kernel holds calls to the process' limit for
         // files.
         let member = self.member(slot)?;
-        let span = if self.by_calls { None } else { member.span_to_store(offset) };
-        match span.filter(|span| span.bytes >= bytes) {
+        match member.span_to_store(offset).filter(|span| span.bytes >= bytes) {
             // SAFETY: mapped for `bytes`; `src` is the caller's promise.
             Some(to) => unsafe { self.kernels.copy_to_media(to.start.as_ptr(), src, bytes) },
             // SAFETY: the caller's promise.

@@ -101,7 +101,7 @@ impl<'a, M: Medium> Striper<'a, M> {
     #[inline(never)]
     pub(crate) unsafe fn write_summed(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let (start, end) = (offset.next_multiple_of(SUM_BLOCK_BYTES), (offset + bytes as u64) & !(SUM_BLOCK_BYTES - 1));
-        let suits = self.sums == Summing::Keep && self.out.is_empty() && self.undo.is_none() && !self.by_calls;
+        let suits = self.sums == Summing::Keep && self.out.is_empty() && self.undo.is_none();
         // SAFETY: the caller's promise, for the range and parts of it.
         unsafe {
             let Some(kernels) = (suits && start < end).then(|| self.kernels.blocks()).flatten() else {

@@ -5,6 +5,7 @@
 //! name any more. Its backing files may stay open for a while (`idle`).
 
 use crate::backings::Backings;
+use crate::called::Pages;
 use crate::freed::Freed;
 use crate::full_journal::Finder;
 use crate::idle::{Idle, Keep};
@@ -49,6 +50,7 @@ pub struct Files {
     freed: Freed,
     held: LocalLock<Held>,
     kept_over_exec: KeptOverExec,
+    pages: Pages,
 }
 
 /// What this process has open, and what it only keeps ready.
@@ -250,6 +252,7 @@ impl Files {
             freed: Freed::new(),
             held,
             kept_over_exec: KeptOverExec::new(),
+            pages: Pages::new(),
         }));
         if makes_whole {
             files.backings.renew(&files.array, files.array.in_use());
@@ -311,6 +314,11 @@ impl Files {
 
     pub(crate) const fn held(&self) -> &LocalLock<Held> {
         &self.held
+    }
+
+    /// Whether the members give files pages of the usual size only.
+    pub(crate) const fn pages(&self) -> &Pages {
+        &self.pages
     }
 
     #[inline]

@@ -257,7 +257,7 @@ impl Inode {
         }
         let (geometry, kernels, reading) = (&self.geometry, self.files.kernels(), self.files.array().runtime().reading());
         let sums = self.summing();
-        Striper { geometry, members: &self.backing, out, turn: self.number, reading, kernels, undo: None, by_calls: false, sums }
+        Striper { geometry, members: &self.backing, out, turn: self.number, reading, kernels, undo: None, sums }
     }
 
     /// Sees to it that loads take no space for holes: a user who may only read could fill the

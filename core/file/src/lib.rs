@@ -16,6 +16,7 @@ extern crate alloc;
 mod backings;
 mod beside;
 mod cached;
+mod called;
 mod clean;
 mod copies;
 mod copy_access;

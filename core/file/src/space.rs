@@ -8,6 +8,7 @@
 //! to store any.
 
 use crate::Inode;
+use crate::called::EXACT_GROWTHS;
 use crate::inode::Modification;
 use crate::privileges::SET_ID;
 use crate::stripes::Blocks;
@@ -21,15 +22,13 @@ use sys::OsError;
 use sys::rustix::fs::{Mode, Stat, Timespec, fchmod, fstat};
 use sys::rustix::process::getegid;
 use sys::rustix::thread::{CapabilitySet, capabilities};
-use units::{MemberSet, PAGE_BYTES};
+use units::{MemberSet, PAGE_BYTES, Slot};
 
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 2 << 20;
 /// A backing file that grows to at most this size gets space by pages and not by whole granules
 /// (media/dax). So does a file of less than a huge page that grows for the first times.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// How many times a file that a process has opened grows by no more than it needs.
-const EXACT_GROWTHS: u32 = 2;
 /// The set-group-id bit of a mode.
 const SET_GROUP_ID: u32 = 0o2000;
 /// The unit of `st_blocks` (stat(2)).
@@ -333,7 +332,7 @@ impl Inode {
         self.shared().allocated_end.store(kept, Ordering::Release);
         let present = is_present.then(|| Modification::new(None));
         let is_left_long = Cell::new(false);
-        let cut = |backing: &Backing, stat: Option<&Stat>| {
+        let cut = |_: Slot, backing: &Backing, stat: Option<&Stat>| {
             let stat = stat.map_or_else(|| backing.fd().and_then(fstat), |&stat| Ok(stat))?;
             // Who opens the file next gives the space back.
             let would_lose = would_lose_set_id(backing, &stat);
@@ -392,7 +391,12 @@ impl Inode {
 
     /// Does what [`Self::on_members`] does, on those of these members that are in use.
     pub(crate) fn on_some(&self, members: MemberSet, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
-        self.on_looked_at(members, Look::IfMayBeCut, |backing, _| act(backing))
+        self.on_looked_at(members, Look::IfMayBeCut, |_, backing, _| act(backing))
+    }
+
+    /// Does what [`Self::on_members`] does. `act` is told which member it is.
+    pub(crate) fn on_slots(&self, act: impl Fn(Slot, &Backing) -> Result<(), OsError>) -> Result<(), OsError> {
+        self.on_looked_at(MemberSet::first(self.backing.len()), Look::IfMayBeCut, |slot, backing, _| act(slot, backing))
     }
 
     /// Does what [`Self::on_some`] does. `act` is given what the look at the backing file has told,
@@ -401,7 +405,7 @@ impl Inode {
         &self,
         members: MemberSet,
         look: Look,
-        act: impl Fn(&Backing, Option<&Stat>) -> Result<(), OsError>,
+        act: impl Fn(Slot, &Backing, Option<&Stat>) -> Result<(), OsError>,
     ) -> Result<(), OsError> {
         let mut failed = false;
         for (slot, backing) in self.in_use().filter(|(slot, _)| members.contains(*slot)) {
@@ -419,7 +423,7 @@ impl Inode {
                 }
                 stat = None;
             }
-            match act(backing, stat.as_ref()) {
+            match act(slot, backing, stat.as_ref()) {
                 Ok(()) => {}
                 Err(error) if array::is_no_space(error) || array::is_of_process(error) => return Err(error),
                 Err(_) => {

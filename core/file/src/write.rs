@@ -6,14 +6,9 @@ use crate::stripes::Blocks;
 use crate::undo;
 use array::{IoFault, Striper, Undo};
 use core::sync::atomic::Ordering;
-use dax::PersistenceDomain;
 use format::LaneKind;
 use sys::OsError;
 use units::{MemberSet, PAGE_BYTES};
-
-/// A file gets its first bytes by calls if there are at most so many. A striper stores so many by
-/// one call on each member.
-const CALLED_BYTES_MAX: usize = 4096;
 
 impl Inode {
     /// Writes `bytes` from `src` at `offset`, as one whole, or with an error nothing that changes
@@ -105,7 +100,12 @@ impl Inode {
     unsafe fn write_growing(&self, offset: Option<u64>, src: *const u8, bytes: usize) -> Result<(u64, usize), OsError> {
         self.change_size_locked(|size| {
             let offset = offset.unwrap_or(size);
-            let end = fitting(offset, end_of(offset, bytes)?, |end| {
+            let end = end_of(offset, bytes)?;
+            // SAFETY: as the caller promises.
+            if offset == size && unsafe { self.write_called(size, end, src)? } {
+                return Ok((end, (end - offset) as usize));
+            }
+            let end = fitting(offset, end, |end| {
                 if end > size {
                     self.make_room(size, offset, end)?;
                     self.set_copy_bytes(end)?;
@@ -114,10 +114,8 @@ impl Inode {
             })?;
             let bytes = (end - offset) as usize;
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
-            let by_calls = size == 0 && offset == 0 && self.is_better_called(bytes);
             // SAFETY: as the caller promises; the stripes are locked.
-            let stored = unsafe { if by_calls { self.store_by_calls(src, bytes) } else { self.store(offset, src, bytes) } };
-            if let Err(error) = stored {
+            if let Err(error) = unsafe { self.store(offset, src, bytes) } {
                 drop(held);
                 if end > size {
                     // Some of it may lie behind the end.
@@ -204,51 +202,6 @@ impl Inode {
                 Err(fault) => self.after_write_fault(fault, offset, bytes as u64)?,
             }
         }
-    }
-
-    /// Tells whether the first bytes of the file, which are so many, are better stored by calls
-    /// ([`Self::store_by_calls`]). That is so if each member that stores any gets them by one call,
-    /// and a call is as good as a store. A call is not as good where stores are durable without a
-    /// call, on an array with a journal or with a member out, and while a program has mapped the
-    /// file.
-    fn is_better_called(&self, bytes: usize) -> bool {
-        let is_one_call =
-            bytes <= CALLED_BYTES_MAX && (!self.geometry.level().has_chunks() || bytes as u64 <= self.geometry.chunk().bytes());
-        let is_volatile = || self.in_use().all(|(_, backing)| backing.domain() == PersistenceDomain::Volatile);
-        is_one_call
-            && !self.has_sums
-            && self.out().is_empty()
-            && self.files.journal().is_none()
-            && !self.shared().is_mapped()
-            && is_volatile()
-    }
-
-    /// Stores the first bytes of the file by calls. Most small files are written once and closed,
-    /// and to map them on each member, to meet the fault of a page there and to unmap them costs
-    /// more than the calls do.
-    ///
-    /// A call, unlike a store, does not meet the end of a backing file that somebody has cut, and
-    /// makes the file long again. That does no harm to first bytes: each backing file gets all its
-    /// bytes by one call, or has none but zeros.
-    ///
-    /// # Safety
-    /// The caller promises what [`Self::store`] asks for.
-    unsafe fn store_by_calls(&self, src: *const u8, bytes: usize) -> Result<(), OsError> {
-        let out = self.out();
-        self.announce(LaneKind::Write, 0, bytes as u64, out)?;
-        // The announcement may have found that a member fails.
-        if self.out() == out {
-            let striper = Striper { by_calls: true, ..self.striper(out) };
-            // SAFETY: as the caller promises.
-            match unsafe { striper.write(0, src, bytes) } {
-                Ok(()) => return Ok(()),
-                // Whatever keeps this process from making the call does not keep it from storing.
-                Err(IoFault::Os(_)) => {}
-                Err(fault) => self.after_write_fault(fault, 0, bytes as u64)?,
-            }
-        }
-        // SAFETY: as the caller promises.
-        unsafe { self.store_directly(0, src, bytes) }
     }
 
     /// Stores with a member out. The range is announced.

@@ -26,7 +26,7 @@ const SHAPES: [(Level, usize, u64); 9] = [
     (Level::Raid01, 4, 65536),
 ];
 /// The longest file that is written without being mapped, if it lies in one chunk.
-const CALLED_BYTES_MAX: usize = 4096;
+const CALLED_BYTES_MAX: usize = 65_536;
 
 fn lengths(array: &TestArray, members: usize) -> Vec<u64> {
     (0..members).map(|slot| array.member_path(slot).join("data/f").metadata().unwrap().len()).collect()
@@ -210,10 +210,23 @@ fn small_files_are_redundant_with_a_journal_and_with_a_member_out() {
     }
 }
 
-/// A tmpfs that gives huge pages. Its drop takes it away.
-struct HugePages(PathBuf);
+/// A tmpfs of its own. Its drop takes it away.
+struct Mounted(PathBuf);
 
-impl Drop for HugePages {
+impl Mounted {
+    /// None, said aloud, without the right to mount.
+    fn at(place: &Path, options: &str, test: &str) -> Option<Self> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "cxlraid-test"]).arg(place);
+        if mount.output().is_ok_and(|output| output.status.success()) {
+            return Some(Self(place.to_owned()));
+        }
+        eprintln!("NOT RUN: {test} needs the right to mount");
+        None
+    }
+}
+
+impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
@@ -223,17 +236,66 @@ impl Drop for HugePages {
 #[test]
 fn a_small_file_keeps_no_huge_page_when_it_is_closed() {
     let place = scratch();
-    let mut mount = Command::new("mount");
-    mount.args(["-t", "tmpfs", "-o", "size=96m,huge=always", "cxlraid-test"]).arg(place.path());
-    if !mount.output().is_ok_and(|output| output.status.success()) {
-        eprintln!("NOT RUN: a_small_file_keeps_no_huge_page_when_it_is_closed needs the right to mount");
-        return;
-    }
-    let _mounted = HugePages(place.path().to_owned());
+    let test = "a_small_file_keeps_no_huge_page_when_it_is_closed";
+    let Some(_mounted) = Mounted::at(place.path(), "size=96m,huge=always", test) else { return };
     let array = TestArray::in_directory(tempfile::tempdir_in(place.path()).unwrap(), Level::Raid5, 3, 65536);
     let attribute = array.create("f");
     let data = Random(6).bytes(3000);
     write(&array.open("f", attribute), 0, &data);
     assert!(spaces(&array, 3).into_iter().all(|space| space <= PAGE_BYTES as u64), "{:?}", spaces(&array, 3));
     assert_whole(&array, attribute, &data, "huge pages");
+}
+
+/// Space for a few pages only is left on the members, not enough for the write: the file gets what
+/// there is space for or nothing, on all members alike, and what did not fit is not shown when the
+/// file grows.
+#[test]
+fn a_small_file_for_which_there_is_no_space_is_written_as_far_as_there_is() {
+    let place = scratch();
+    let test = "a_small_file_for_which_there_is_no_space_is_written_as_far_as_there_is";
+    let Some(_mounted) = Mounted::at(place.path(), "size=64m", test) else { return };
+    for (level, members) in [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4)] {
+        let array = TestArray::in_directory(tempfile::tempdir_in(place.path()).unwrap(), level, members, 65536);
+        for (first, free) in [0, 100, 5000].into_iter().flat_map(|first| (0..24).map(move |free| (first, free))) {
+            let what = format!("RAID {level}, {first} bytes before, {free} pages free");
+            let attribute = array.create("f");
+            let file = array.open("f", attribute);
+            let data = Random((first + free) as u64).bytes(first + 40_000);
+            if first != 0 {
+                write(&file, 0, &data[..first]);
+            }
+            let filler = place.path().join("filler");
+            fill(&filler, free);
+            // SAFETY: the bytes are there.
+            let written = unsafe { file.write_at(first as u64, data[first..].as_ptr(), 40_000) };
+            std::fs::remove_file(filler).unwrap();
+            let reached = match written {
+                Ok(bytes) => first + bytes,
+                Err(error) => {
+                    assert_eq!(error, OsError::NOSPC, "{what}");
+                    first
+                }
+            };
+            assert!(reached < first + 40_000 && file.size() == reached as u64, "{what}: {reached}");
+            assert!(read(&file, 0, 50_000) == data[..reached], "{what}");
+            assert_eq!(file.verify(), Ok(0), "{what}");
+            file.truncate(60_000).unwrap();
+            let mut shown = data[..reached].to_vec();
+            shown.resize(60_000, 0);
+            assert!(read(&file, 0, 70_000) == shown, "{what}");
+            assert_eq!(file.verify(), Ok(0), "{what}");
+            drop(file);
+            for slot in 0..members {
+                std::fs::remove_file(array.member_path(slot).join("data/f")).unwrap();
+            }
+        }
+    }
+}
+
+/// Makes a file that leaves so many pages of its tmpfs free.
+fn fill(path: &Path, free: usize) {
+    let filler = std::fs::File::create(path).unwrap();
+    let space = sys::rustix::fs::fstatvfs(&filler).unwrap();
+    let bytes = (space.f_bavail as usize - free) * space.f_frsize as usize;
+    sys::rustix::fs::fallocate(&filler, sys::rustix::fs::FallocateFlags::empty(), 0, bytes as u64).unwrap();
 }
