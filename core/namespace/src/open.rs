@@ -138,7 +138,8 @@ impl Namespace {
             }
             // AGAIN: a name on the path was missing on the lowest member alone.
             let opened = self.locked_for(purpose, |may_change| {
-                self.with_present(path, |path| self.open_locked(path, flags, mode, may_change))
+                let open = |path: ProgramPath<'_>| self.open_locked(path, flags, mode, may_change);
+                if flags.contains(OFlags::CREATE) { self.with_present_to_make(path, open) } else { self.with_present(path, open) }
             });
             match opened {
                 Ok(Some(reached)) => return Ok(reached),

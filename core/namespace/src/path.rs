@@ -38,6 +38,9 @@ struct Start<'a> {
     /// What tells where the directory is when members are lost, with the descriptor that it is the
     /// twin of.
     twin: Option<(BorrowedFd<'a>, &'a Twin)>,
+    /// The state of names and members (`Runtime::epochs`) before the kernel was asked what the
+    /// directory is called.
+    asked_in: Option<[u64; 2]>,
 }
 
 impl<'a> ProgramPath<'a> {
@@ -47,7 +50,7 @@ impl<'a> ProgramPath<'a> {
     /// that the directory lies on ([`Namespace::placed`]).
     #[must_use]
     pub const fn relative(directory: BorrowedFd<'a>, slot: Option<Slot>, text: &'a [u8], known_bytes: usize) -> Self {
-        Self { text, known_bytes, start: Some(Start { directory, slot, twin: None }), refusal: None }
+        Self { text, known_bytes, start: Some(Start { directory, slot, twin: None, asked_in: None }), refusal: None }
     }
 
     /// This path, which starts at an open directory that has a twin. `first` is the descriptor that
@@ -55,6 +58,13 @@ impl<'a> ProgramPath<'a> {
     #[must_use]
     pub fn with_twin(self, first: BorrowedFd<'a>, twin: &'a Twin) -> Self {
         Self { start: self.start.map(|start| Start { twin: Some((first, twin)), ..start }), ..self }
+    }
+
+    /// This path, which starts at an open directory of which the kernel was asked what it is called
+    /// when the state of names and members (`Runtime::epochs`) was `epochs`, or later.
+    #[must_use]
+    pub fn asked_in(self, epochs: Option<[u64; 2]>) -> Self {
+        Self { start: self.start.map(|start| Start { asked_in: epochs, ..start }), ..self }
     }
 
     /// A path in which no symlink is to be followed: it was found out, not written by the program.
@@ -179,6 +189,34 @@ impl Namespace {
         let Some(start) = path.start else { return act(path) };
         let Renewed { text, known_bytes, start } = self.renewed(&path, start)?;
         act(ProgramPath { text: &text, known_bytes, start: Some(start), refusal: None })
+    }
+
+    /// Does what [`Self::with_present`] does for a name that `act` makes. The kernel is not asked
+    /// again where it is known that it would say the same.
+    pub(crate) fn with_present_to_make<'a, T>(
+        &self,
+        path: ProgramPath<'a>,
+        act: impl FnOnce(ProgramPath<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if path.start.is_some_and(|start| self.is_present(&start)) { act(path) } else { self.with_present(path, act) }
+    }
+
+    /// The state of names and members at present, for [`ProgramPath::asked_in`]; None while names are
+    /// being changed.
+    #[must_use]
+    pub fn present_epochs(&self) -> Option<[u64; 2]> {
+        self.array().runtime().epochs()
+    }
+
+    /// Tells whether an open directory is still called what it was when the kernel was asked: no
+    /// directory has changed its place since, and no member has come or gone. A directory that was
+    /// removed since, which counts as none of these, lets no name be made in it: the call on the
+    /// first member is made relative to it. The current directory may be another one by now, which
+    /// another thread has entered.
+    fn is_present(&self, start: &Start<'_>) -> bool {
+        let is_current = start.directory.as_raw_fd() == CWD.as_raw_fd();
+        let is_first = || start.slot.is_some() && self.array().first_in_use().ok() == start.slot;
+        !is_current && start.asked_in.is_some() && start.asked_in == self.array().runtime().epochs() && is_first()
     }
 
     fn renewed<'a>(&self, path: &ProgramPath<'_>, start: Start<'a>) -> Result<Renewed<'a>> {

@@ -366,6 +366,12 @@ pub(crate) fn placed(host: &[u8]) -> Option<(Vec<u8>, Option<Slot>)> {
     Some((host[root.len()..].to_vec(), None)).filter(|(path, _)| state.prefixes.own(path))
 }
 
+/// The state of members and names (`Runtime::epochs`); None while names are being changed, and where
+/// there is no array.
+pub(crate) fn epochs() -> Option<[u64; 2]> {
+    namespace().ok()?.present_epochs()
+}
+
 /// The error that answers calls on a file that was handed to this process and that it cannot serve.
 #[cold]
 pub(crate) fn lost() -> OsError {

@@ -45,8 +45,9 @@ enum Start {
     /// At the root.
     Root,
     /// At an open directory of the array, or the current one: its descriptor, the member it lies
-    /// on, and the length of its path.
-    Open(RawFd, Option<Slot>, usize),
+    /// on, the length of its path, and the state of names and members before the kernel was asked
+    /// for that.
+    Open(RawFd, Option<Slot>, usize, Option<[u64; 2]>),
     /// Nothing of it is to be followed.
     Known,
     /// Nowhere, with this error ([`ProgramPath::refused`]).
@@ -68,8 +69,8 @@ impl Asked {
     pub(crate) fn path(&self) -> ProgramPath<'_> {
         match self.start {
             Start::Root => self.text.as_slice().into(),
-            Start::Open(directory, slot, bytes) => {
-                let path = ProgramPath::relative(directory::borrow(directory), slot, &self.text, bytes);
+            Start::Open(directory, slot, bytes, epochs) => {
+                let path = ProgramPath::relative(directory::borrow(directory), slot, &self.text, bytes).asked_in(epochs);
                 match &self.base {
                     Some(Base { descriptor, twin: Some(twin) }) => path.with_twin(directory::borrow(*descriptor), twin),
                     _ => path,
@@ -139,14 +140,16 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
             return Where::Host;
         }
         let base = if ours { Base::of(base) } else { Base { descriptor: base, twin: None } };
+        let epochs = if ours { array::epochs() } else { None };
         let Some(host) = base.host_path() else {
             // A directory of the array whose path the kernel does not tell lies too deep.
             let refused = Asked { start: Start::Refused(OsError::NAMETOOLONG), ..Asked::absolute(path.to_vec()) };
             return if ours { Where::Array(refused) } else { Where::Host };
         };
         let placed = array::placed(&host);
-        let start =
-            placed.as_ref().map_or(Start::Root, |(path, slot)| Start::Open(base.present().as_raw_fd(), *slot, path.len()));
+        let start = placed
+            .as_ref()
+            .map_or(Start::Root, |(path, slot)| Start::Open(base.present().as_raw_fd(), *slot, path.len(), epochs));
         let mut text = placed.map_or(host, |(path, _)| path);
         text.push(b'/');
         text.extend_from_slice(path);
