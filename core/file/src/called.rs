@@ -180,8 +180,8 @@ fn storing(geometry: &Geometry) -> MemberSet {
 #[cfg(test)]
 mod tests {
     use super::storing;
-    use layout::{ChunkBytes, Geometry, Level};
-    use units::MemberSet;
+    use layout::{Geometry, Level};
+    use units::{ChunkBytes, MemberSet};
 
     #[test]
     fn the_first_column_lies_on_its_copies_and_parities() {

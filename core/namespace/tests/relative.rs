@@ -19,6 +19,9 @@ struct Scene {
     array: TestArray,
     opened: Opened,
     outside: PathBuf,
+    /// The state of names and members when the kernel was asked what the directory is called, if the
+    /// paths tell it.
+    asked_in: Option<[u64; 2]>,
 }
 
 /// What the program asked the kernel for before the directory lost its name.
@@ -38,7 +41,7 @@ impl Scene {
             std::fs::write(outside.join(file), "theirs").unwrap();
         }
         symlink("elsewhere", outside.join("link")).unwrap();
-        Self { array, opened, outside }
+        Self { array, opened, outside, asked_in: None }
     }
 
     fn names(&self) -> Namespace {
@@ -48,7 +51,8 @@ impl Scene {
     /// A path relative to the open directory, with what that was called when it was opened.
     fn act<T>(&self, name: &str, act: impl FnOnce(ProgramPath<'_>) -> T) -> T {
         let text = format!("{KNOWN}/{name}");
-        act(ProgramPath::relative(self.opened.anchor.as_fd(), Some(0), text.as_bytes(), KNOWN.len()))
+        let path = ProgramPath::relative(self.opened.anchor.as_fd(), Some(0), text.as_bytes(), KNOWN.len());
+        act(path.asked_in(self.asked_in))
     }
 
     fn two<T>(&self, from: &str, to: &str, act: impl FnOnce(ProgramPath<'_>, ProgramPath<'_>) -> T) -> T {
@@ -216,8 +220,10 @@ fn check(scene: &Scene, what: &str, present: &[&str], gone: &[&str]) {
 /// A directory that an ordinary program has renamed, and another one at its place.
 #[test]
 fn a_renamed_directory_is_where_calls_act_that_have_it_open() {
-    for (what, act, present, gone) in ACTS {
-        let scene = Scene::new();
+    for ((what, act, present, gone), tells) in ACTS.into_iter().flat_map(|act| [(act, false), (act, true)]) {
+        let mut scene = Scene::new();
+        scene.asked_in = scene.names().present_epochs().filter(|_| tells);
+        assert_eq!(scene.asked_in.is_some(), tells, "no name is being changed");
         inside(scene.names().rename(KNOWN.as_bytes(), b"/data/moved", RenameFlags::empty()));
         fill(scene.names(), KNOWN, b"the other's");
         let other = |slot: usize| seen(&scene.array.members[slot].join("data/e"));
@@ -226,6 +232,34 @@ fn a_renamed_directory_is_where_calls_act_that_have_it_open() {
         assert_eq!((0..MEMBER_COUNT).map(other).collect::<Vec<_>>(), before, "{what}");
         check(&scene, what, present, gone);
     }
+}
+
+/// A directory that has kept its name: who makes a file in it does not ask again what it is called.
+/// One that was removed, and another one made at its place, lets no file be made in it.
+#[test]
+fn a_file_is_made_in_the_directory_that_is_open_and_in_no_other() {
+    let mut scene = Scene::new();
+    let (names, members) = (scene.names(), scene.array.members.clone());
+    scene.asked_in = names.present_epochs();
+    let make = |scene: &Scene, name: &str| scene.act(name, |path| done(names.open(path, CREATE, 0o644)));
+    let there = |name: &str| members.iter().filter(|member| member.join(name).exists()).count();
+    assert_eq!(make(&scene, "new"), Ok(()));
+    assert_eq!(there("data/e/new"), MEMBER_COUNT);
+    assert_eq!(make(&scene, "sub/new"), Ok(()));
+    assert_eq!(there("data/e/sub/new"), MEMBER_COUNT);
+    scene.array.assert_same_trees();
+
+    inside(names.mkdir(b"/data/f", 0o755));
+    let opened = inside(names.open(b"/data/f", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, 0));
+    let asked_in = names.present_epochs();
+    inside(names.rmdir(b"/data/f"));
+    inside(names.mkdir(b"/data/f", 0o755));
+    let path = ProgramPath::relative(opened.anchor.as_fd(), Some(0), b"/data/f/new", b"/data/f".len()).asked_in(asked_in);
+    for flags in [CREATE, CREATE | OFlags::EXCL] {
+        assert_eq!(done(names.open(path, flags, 0o644)), Err(OsError::NOENT));
+    }
+    assert_eq!(there("data/f/new"), 0);
+    scene.array.assert_same_trees();
 }
 
 /// The owner of the directory has put a symlink that leads out of the array into its place, on all
