@@ -321,8 +321,7 @@ impl Namespace {
         let current = file.current(fd)?;
         let fd = current.as_fd();
         let stat = fstat(fd)?;
-        let own = crate::descriptor::link(fd.as_raw_fd());
-        let previous = Previous::of(change, &stat, |name| get(&own, name))?;
+        let previous = Previous::of(change, &stat, |name| get(&crate::descriptor::link(fd.as_raw_fd()), name))?;
         let backing = |on: &On| file.backing_on(on.slot).map(|backing| backing.fd()).transpose();
         let undo = |on: &On| {
             let previous = previous.as_ref().zip(backing(on)?);
