@@ -9,7 +9,9 @@ use crate::Namespace;
 use crate::create::with_owner_access;
 use crate::located::{Located, open_below};
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
-use sys::rustix::fs::{Mode, OFlags, Stat, XattrFlags, fgetxattr, fsetxattr, fstat, getxattr, lgetxattr};
+use sys::rustix::fs::{
+    AtFlags, Mode, OFlags, Stat, StatxFlags, XattrFlags, fgetxattr, fsetxattr, fstat, getxattr, lgetxattr, statx,
+};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
@@ -84,7 +86,10 @@ impl Namespace {
 
     /// Makes a file of a member the backing file of the inode that `attribute` names.
     pub(crate) fn bind(&self, slot: Slot, fd: &OwnedFd, attribute: Attribute) -> Result<()> {
-        self.files.note_backing(slot, attribute, fstat(fd)?.st_ino);
+        // Nothing but the number is asked for: a file whose times somebody has seen gets another
+        // ctime by the attribute, and a new file has that of its birth.
+        let found = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
+        self.files.note_backing(slot, attribute, found.stx_ino);
         // User attributes need write permission on the file, not on the descriptor; its maker may
         // not have given itself any.
         with_owner_access(fd, || fsetxattr(fd, ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty()))
