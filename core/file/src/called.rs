@@ -87,14 +87,16 @@ impl Inode {
         // Until the size is stored the backing files are too long.
         self.add_flags(format::FLAG_SLACK);
         let held = self.lock_stripes(Blocks::of(&self.geometry, size, bytes as u64))?;
-        let out = self.out();
-        self.announce(LaneKind::Write, size, bytes as u64, out)?;
-        if self.out() != out {
-            // The announcement has found that a member fails.
+        // What a dead process has left may have been found with the locks.
+        let is_sound = || self.out().is_empty() && shared.tail_unfinished.load(Ordering::Relaxed) == 0;
+        if !is_sound() {
             return Ok(false);
         }
-        let stored = self.put_on_members(size, end, copy);
-        if stored.is_err() {
+        self.announce(LaneKind::Write, size, bytes as u64, MemberSet::EMPTY)?;
+        // The announcement may have found that a member fails, and so may each call. What the file
+        // bears without it is for a striper to say.
+        let stored = if is_sound() { self.put_on_members(size, end, copy) } else { return Ok(false) };
+        if stored.is_err() || !is_sound() {
             drop(held);
             self.take_back(size)?;
             return Ok(false);
@@ -139,8 +141,7 @@ impl Inode {
     /// same space. The stripes are locked, and the range is announced.
     ///
     /// A call, unlike a store, does not meet the end of a backing file that somebody has cut, and
-    /// makes the file long again. So each file of some length is looked at first, and gets all bytes
-    /// by one call.
+    /// makes the file long again. So each file of some length is looked at first.
     fn put_on_members(&self, size: u64, end: u64, bytes: *const u8) -> Result<(), OsError> {
         let storing = storing(&self.geometry);
         self.on_slots(|slot, backing| {

@@ -55,6 +55,31 @@ fn a_write_in_which_a_member_fails_outlives_the_loss_of_another() {
     }
 }
 
+/// Somebody cuts one backing file of a small file, and the program goes on appending to it: what is
+/// written by calls is there without that member, too.
+#[test]
+fn what_is_appended_to_a_small_file_of_which_a_member_is_cut_is_there() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4), (Level::Raid01, 4)] {
+        for (cut, first) in (0..members).flat_map(|cut| [100, 2000].map(|first| (cut, first))) {
+            let what = format!("RAID {level}, {first} bytes, then member {cut} is cut");
+            let array = TestArray::new(level, members, CHUNK_BYTES);
+            let attribute = array.create("f");
+            let file = array.open("f", attribute);
+            let data = Random(5).bytes(3 * first);
+            write(&file, 0, &data[..first]);
+            backing_of(&array, cut).set_len(0).unwrap();
+            write(&file, first as u64, &data[first..2 * first]);
+            write(&file, 2 * first as u64, &data[2 * first..]);
+            assert!(read(&file, 0, data.len() + 1) == data, "{what}");
+            assert_eq!(file.verify(), Ok(0), "{what}");
+            drop(file);
+            let file = array.open("f", attribute);
+            assert!(read(&file, 0, data.len() + 1) == data, "{what}, opened again");
+            assert_eq!(file.verify(), Ok(0), "{what}, opened again");
+        }
+    }
+}
+
 /// A tmpfs of its own. Its drop takes it away.
 struct Mounted<'a>(&'a Path);
 
