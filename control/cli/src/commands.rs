@@ -315,12 +315,27 @@ fn spread_rules(name: Option<&ArrayName>) {
     }
 }
 
+/// A rebuild in the background that could not be done is tried again after so long.
+const DETACHED_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
+
 fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
     if arguments.detached {
         // SAFETY: this process has opened nothing yet.
         #[allow(unsafe_code)]
         let _ = unsafe { sys::inherited::close_inherited() };
+        // Nobody reads what it says. What came in its way may pass: another command that ends, or
+        // members that change at this moment.
+        for pause in DETACHED_PAUSES {
+            if let Ok(exit) = rebuild_once(arguments) {
+                return Ok(exit);
+            }
+            std::thread::sleep(pause);
+        }
     }
+    rebuild_once(arguments)
+}
+
+fn rebuild_once(arguments: &Rebuild) -> Result<Exit, Failure> {
     let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
     let from = source_to_use(arguments.name.as_ref())?;
     let mut taken = String::new();

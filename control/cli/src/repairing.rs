@@ -91,11 +91,38 @@ pub(crate) fn holding_process(source: &Source, thing: &str) -> Option<u32> {
         // 1: FLOCK  ADVISORY  WRITE 4711 00:2d:12 0 EOF
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, identity, ..] = fields[..] else { return None };
-        identities.iter().any(|own| own == identity).then(|| pid.parse().ok())?
+        let pid = identities.iter().any(|own| own == identity).then(|| pid.parse().ok())??;
+        (!is_dying(pid)).then_some(pid)
     })
+}
+
+/// Tells whether a process was killed, though the kernel has not taken all from it yet: its locks go
+/// with it.
+fn is_dying(pid: u32) -> bool {
+    const KILL: u64 = 1 << (9 - 1);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = |line: &str| line.split_once(':').and_then(|(_, mask)| u64::from_str_radix(mask.trim(), 16).ok());
+    let masks = status.lines().filter(|line| line.starts_with("SigPnd:") || line.starts_with("ShdPnd:"));
+    let is_killed = masks.filter_map(pending).any(|mask| mask & KILL != 0);
+    // Without memory it is past its last instruction.
+    is_killed || !status.is_empty() && !status.contains("\nVmSize:")
 }
 
 fn lockable(members: &[Member]) -> impl Iterator<Item = PathBuf> {
     let in_sync = members.iter().filter(|member| member.standing == Standing::InSync && !member.is_rebuilding);
     in_sync.map(|member| Path::new(OsStr::from_bytes(&member.path)).join(OsStr::from_bytes(format::DIRECTORY.to_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_killed_is_dying_until_it_is_gone() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!is_dying(child.id()) && !is_dying(std::process::id()));
+        child.kill().unwrap();
+        assert!(is_dying(child.id()), "killed, and not waited for");
+        child.wait().unwrap();
+    }
 }
