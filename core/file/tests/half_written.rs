@@ -3,13 +3,11 @@
 
 mod common;
 
-use common::{Random, TestArray, read, scratch, write};
+use common::{Mounted, Random, TestArray, fill, read, scratch, write};
 use layout::{Geometry, Level};
 use std::fs::File;
-use std::path::Path;
-use std::process::Command;
 use sys::OsError;
-use sys::rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use sys::rustix::fs::{FallocateFlags, fallocate};
 use units::ChunkBytes;
 
 const CHUNK_BYTES: u64 = 4096;
@@ -80,26 +78,13 @@ fn what_is_appended_to_a_small_file_of_which_a_member_is_cut_is_there() {
     }
 }
 
-/// A tmpfs of its own. Its drop takes it away.
-struct Mounted<'a>(&'a Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
-}
-
 /// Somebody has made holes in a backing file by hand, and its member is full when they are written
 /// to: the write fails, and what it has stored before is no data that others are computed from.
 #[test]
 fn a_write_for_which_a_member_has_no_space_leaves_nothing_that_does_not_fit() {
     let place = scratch();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=32m", "cxlraid-test"]).arg(place.path()).output();
-    if !mounted.is_ok_and(|output| output.status.success()) {
-        eprintln!("NOT RUN: a_write_for_which_a_member_has_no_space_leaves_nothing_that_does_not_fit needs the right to mount");
-        return;
-    }
-    let _mounted = Mounted(place.path());
+    let test = "a_write_for_which_a_member_has_no_space_leaves_nothing_that_does_not_fit";
+    let Some(_mounted) = Mounted::at(place.path(), "size=32m", test) else { return };
     for (level, members) in [(Level::Raid5, 3), (Level::Raid6, 5)] {
         let geometry = geometry(level, members);
         let array = TestArray::in_directory(tempfile::tempdir_in(place.path()).unwrap(), level, members, CHUNK_BYTES);
@@ -112,13 +97,10 @@ fn a_write_for_which_a_member_has_no_space_leaves_nothing_that_does_not_fit() {
             fallocate(backing_of(&array, slot), hole, 0, CHUNK_BYTES).unwrap();
         }
         let filler = place.path().join("filler");
-        let full = File::create(&filler).unwrap();
-        let space = fstatvfs(&full).unwrap();
-        fallocate(&full, FallocateFlags::empty(), 0, space.f_bavail * space.f_frsize).unwrap();
+        fill(&filler, 0);
         // SAFETY: the bytes are there.
         let written = unsafe { file.write_at(100, b"XYZXYZXY".as_ptr(), 8) };
         assert_eq!(written, Err(OsError::NOSPC), "RAID {level}");
-        drop(full);
         std::fs::remove_file(filler).unwrap();
         // Whoever locks the stripe next makes it fit.
         write(&file, 200, b"after");

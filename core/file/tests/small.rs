@@ -3,13 +3,12 @@
 
 mod common;
 
-use common::{Random, TestArray, read, scratch, write};
+use common::{Mounted, Random, TestArray, fill, read, scratch, write};
 use cxlraid_file::FileRef;
 use dax::PersistenceDomain;
 use layout::Level;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use sys::rustix::fs::{Mode, OFlags, open};
 use sys::{AsFd as _, OsError};
 use units::PAGE_BYTES;
@@ -210,28 +209,6 @@ fn small_files_are_redundant_with_a_journal_and_with_a_member_out() {
     }
 }
 
-/// A tmpfs of its own. Its drop takes it away.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    /// None, said aloud, without the right to mount.
-    fn at(place: &Path, options: &str, test: &str) -> Option<Self> {
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "cxlraid-test"]).arg(place);
-        if mount.output().is_ok_and(|output| output.status.success()) {
-            return Some(Self(place.to_owned()));
-        }
-        eprintln!("NOT RUN: {test} needs the right to mount");
-        None
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 /// The first page of a file takes a huge page there, of which all but that page is given back.
 #[test]
 fn a_small_file_keeps_no_huge_page_when_it_is_closed() {
@@ -290,12 +267,4 @@ fn a_small_file_for_which_there_is_no_space_is_written_as_far_as_there_is() {
             }
         }
     }
-}
-
-/// Makes a file that leaves so many pages of its tmpfs free.
-fn fill(path: &Path, free: usize) {
-    let filler = std::fs::File::create(path).unwrap();
-    let space = sys::rustix::fs::fstatvfs(&filler).unwrap();
-    let bytes = (space.f_bavail as usize - free) * space.f_frsize as usize;
-    sys::rustix::fs::fallocate(&filler, sys::rustix::fs::FallocateFlags::empty(), 0, bytes as u64).unwrap();
 }

@@ -10,8 +10,9 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
-use sys::rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open};
+use sys::rustix::fs::{FallocateFlags, Mode, OFlags, XattrFlags, fallocate, fsetxattr, fstatvfs, open};
 use units::ChunkBytes;
 
 /// An array; its directories and its runtime segment go when it is dropped.
@@ -251,4 +252,34 @@ pub fn flip(array: &TestArray, slot: usize, offset: u64) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+/// A tmpfs of its own. Its drop takes it away.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// None, said aloud, without the right to mount.
+    pub fn at(place: &Path, options: &str, test: &str) -> Option<Self> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "cxlraid-test"]).arg(place);
+        if mount.output().is_ok_and(|output| output.status.success()) {
+            return Some(Self(place.to_owned()));
+        }
+        eprintln!("NOT RUN: {test} needs the right to mount");
+        None
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Makes a file that leaves so many pages of its tmpfs free.
+pub fn fill(path: &Path, free: usize) {
+    let filler = File::create(path).unwrap();
+    let space = fstatvfs(&filler).unwrap();
+    let bytes = (space.f_bavail as usize - free) * space.f_frsize as usize;
+    fallocate(&filler, FallocateFlags::empty(), 0, bytes as u64).unwrap();
 }
