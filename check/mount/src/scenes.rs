@@ -511,7 +511,7 @@ fn moved_away(options: &Options, programs: &Programs) -> Result<(), String> {
             (M, "m @/to/again @/from/third", "0"),
             (M, "o 0 inner/file wc", "0"),
             (L, "s @/from/third/inner/file", "100644 0"),
-            // What lay below lies above.
+            // The directory that lay lowest is moved to the top, and those above it are moved below it.
             (L, "m @/from/third/inner @/top", "0"),
             (L, "m @/from @/top/from", "0"),
             (M, "s @/top/from/third", "40755 0"),

@@ -323,8 +323,8 @@ fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
         // SAFETY: this process has opened nothing yet.
         #[allow(unsafe_code)]
         let _ = unsafe { sys::inherited::close_inherited() };
-        // Nobody reads what it says. What came in its way may pass: another command that ends, or
-        // members that change at this moment.
+        // Nobody reads why a rebuild in the background fails, and the reason may pass: another command
+        // that is about to end, or members that change at this moment.
         for pause in DETACHED_PAUSES {
             if let Ok(exit) = rebuild_once(arguments) {
                 return Ok(exit);

@@ -11,7 +11,7 @@ use units::Shown;
 
 /// Rules that can be asked.
 pub(crate) struct Ruling {
-    /// With what the rule is called in messages.
+    /// Each rule with its name for messages and with what it gives a new file.
     rules: Vec<(String, ReadyRule, RuleShape)>,
     default: RuleShape,
     /// Who decides where no rule holds.
@@ -19,7 +19,8 @@ pub(crate) struct Ruling {
 }
 
 impl Ruling {
-    /// Those of a file of rules, as it lies on members. `own` is the array's own level and chunk.
+    /// Reads the rules of a file of rules, as it lies on members. `own` is the array's own level and
+    /// chunk.
     pub(crate) fn of(file: Option<&[u8]>, own: RuleShape) -> Self {
         let Some(file) = file.and_then(|file| RulesFile::decode(file).ok()).filter(|file| !file.text.is_empty()) else {
             return Self { rules: Vec::new(), default: own, otherwise: "there are no rules, the array" };
@@ -46,7 +47,7 @@ pub(crate) fn drift(files: &ArrayFiles, rules: Option<&[u8]>, own: RuleShape) ->
     let mut lines = Vec::new();
     files.names().search(|path, attribute| {
         if let Ok(shape) = files.core().shape_of(attribute) {
-            let (has, (by, wanted)) = (of(shape.geometry()), ruling.decide(path));
+            let (has, (by, wanted)) = (RuleShape::of(&shape.geometry()), ruling.decide(path));
             if !is_same(has, wanted) {
                 lines.push(format!("{}: has {}; {by}: a new file gets {}\n", Shown(path), shown(has), shown(wanted)));
             }
@@ -72,7 +73,7 @@ pub(crate) fn plan(files: &ArrayFiles, rules: &[u8], own: RuleShape) -> String {
         let planned = Geometry::new(wanted.level, has.member_count(), wanted.chunk);
         now = now.saturating_add(has.member_bytes(size));
         then = then.saturating_add(planned.map_or_else(|_| has.member_bytes(size), |planned| planned.member_bytes(size)));
-        others += u64::from(!is_same(of(has), wanted));
+        others += u64::from(!is_same(RuleShape::of(&has), wanted));
         true
     });
     let mut text = format!("{others} of {} files have another level or chunk than these rules give\n", seen.len());
@@ -83,10 +84,6 @@ pub(crate) fn plan(files: &ArrayFiles, rules: &[u8], own: RuleShape) -> String {
         bytes_text(then)
     );
     text
-}
-
-fn of(geometry: Geometry) -> RuleShape {
-    RuleShape { level: geometry.level(), chunk: geometry.chunk() }
 }
 
 /// Tells whether two files of these shapes lie alike. The chunk of a level without chunks does not

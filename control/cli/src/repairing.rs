@@ -96,15 +96,15 @@ pub(crate) fn holding_process(source: &Source, thing: &str) -> Option<u32> {
     })
 }
 
-/// Tells whether a process was killed, though the kernel has not taken all from it yet: its locks go
-/// with it.
+/// Tells whether a process was killed and the kernel has not ended it yet. The process still holds its
+/// locks, but does nothing more under them.
 fn is_dying(pid: u32) -> bool {
     const KILL: u64 = 1 << (9 - 1);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let pending = |line: &str| line.split_once(':').and_then(|(_, mask)| u64::from_str_radix(mask.trim(), 16).ok());
     let masks = status.lines().filter(|line| line.starts_with("SigPnd:") || line.starts_with("ShdPnd:"));
     let is_killed = masks.filter_map(pending).any(|mask| mask & KILL != 0);
-    // Without memory it is past its last instruction.
+    // A process that has given its memory back is past its last instruction.
     is_killed || !status.is_empty() && !status.contains("\nVmSize:")
 }
 

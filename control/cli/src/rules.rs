@@ -125,8 +125,7 @@ pub(crate) fn summary(array: &Array, thing: &str) -> String {
 }
 
 fn own_shape(array: &Array) -> RuleShape {
-    let geometry = array.default_geometry();
-    RuleShape { level: geometry.level(), chunk: geometry.chunk() }
+    RuleShape::of(array.default_geometry())
 }
 
 fn rules_of(array: &Array) -> Option<Vec<u8>> {
@@ -187,7 +186,7 @@ fn explain(files: &ArrayFiles, path: &Path) -> Result<String, Failure> {
     }
     if let Ok(Some(file)) = files.open_to_scrub(Path::new(std::ffi::OsStr::from_bytes(&logical))) {
         let geometry = file.geometry();
-        let _ = write!(text, "; the file there has {}", shown(RuleShape { level: geometry.level(), chunk: geometry.chunk() }));
+        let _ = write!(text, "; the file there has {}", shown(RuleShape::of(geometry)));
     }
     text.push('\n');
     Ok(text)

@@ -12,8 +12,8 @@ use units::PAGE_BYTES;
 /// Writes all bytes.
 ///
 /// # Errors
-/// What the kernel says; `FBIG`, with nothing written, for what would make the file longer than the
-/// process may.
+/// The error of pwrite(2) or mmap(2); `FBIG`, with nothing written, if the bytes lie behind the file's
+/// end and behind the process' limit; `IO` if the file system has no page for them.
 pub(crate) fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
     if offset.saturating_add(bytes.len() as u64) > sys::file_limit::bytes() {
         return store(file, bytes, offset);

@@ -28,7 +28,8 @@ const CALLED_BYTES_MAX: u64 = 64 << 10;
 /// they are better.
 pub(crate) const EXACT_GROWTHS: u32 = 2;
 
-/// Whether the members give files pages of the usual size only.
+/// What is known of the pages that the members' file systems give files: all of the usual size, or huge
+/// ones too.
 pub(crate) struct Pages(AtomicU8);
 
 impl Pages {

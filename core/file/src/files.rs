@@ -316,7 +316,7 @@ impl Files {
         &self.held
     }
 
-    /// Whether the members give files pages of the usual size only.
+    /// What is known of the pages that the members give files.
     pub(crate) const fn pages(&self) -> &Pages {
         &self.pages
     }

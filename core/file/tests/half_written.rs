@@ -102,7 +102,7 @@ fn a_write_for_which_a_member_has_no_space_leaves_nothing_that_does_not_fit() {
         let written = unsafe { file.write_at(100, b"XYZXYZXY".as_ptr(), 8) };
         assert_eq!(written, Err(OsError::NOSPC), "RAID {level}");
         std::fs::remove_file(filler).unwrap();
-        // Whoever locks the stripe next makes it fit.
+        // The failed write has left the stripe to the next one that locks it, which makes it fit.
         write(&file, 200, b"after");
         assert_eq!(file.verify(), Ok(0), "RAID {level}");
         let whole = read(&file, 0, data.len());

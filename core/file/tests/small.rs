@@ -231,7 +231,16 @@ fn a_small_file_for_which_there_is_no_space_is_written_as_far_as_there_is() {
     let place = scratch();
     let test = "a_small_file_for_which_there_is_no_space_is_written_as_far_as_there_is";
     let Some(_mounted) = Mounted::at(place.path(), "size=64m", test) else { return };
-    for (level, members) in [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4)] {
+    let shapes = [
+        (Level::Raid0, 3),
+        (Level::Raid1, 3),
+        (Level::Raid4, 3),
+        (Level::Raid5, 3),
+        (Level::Raid6, 4),
+        (Level::Raid10, 4),
+        (Level::Raid01, 4),
+    ];
+    for (level, members) in shapes {
         let array = TestArray::in_directory(tempfile::tempdir_in(place.path()).unwrap(), level, members, 65536);
         for (first, free) in [0, 100, 5000].into_iter().flat_map(|first| (0..24).map(move |free| (first, free))) {
             let what = format!("RAID {level}, {first} bytes before, {free} pages free");

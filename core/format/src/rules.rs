@@ -6,7 +6,7 @@
 
 use crate::{Uuid, Version, checksum::crc32c};
 use core::mem::size_of;
-use layout::Level;
+use layout::{Geometry, Level};
 use units::ChunkBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -81,6 +81,14 @@ pub struct RuleShape {
     pub level: Level,
     /// The chunk.
     pub chunk: ChunkBytes,
+}
+
+impl RuleShape {
+    /// The level and chunk of a file that lies in this way.
+    #[must_use]
+    pub const fn of(geometry: &Geometry) -> Self {
+        Self { level: geometry.level(), chunk: geometry.chunk() }
+    }
 }
 
 /// One rule as it lies in the file.

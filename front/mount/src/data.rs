@@ -29,7 +29,8 @@ const KIND_SHIFT: u32 = 12;
 /// So often it is looked whether a writer is out of the way, each time after a moment.
 const PATIENCE_COUNT: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(1);
-/// So often it is looked whether a mapping of the other door has ended, each time after a moment.
+/// How many times an opening asks whether a mapping of the other door has ended, and how long it waits
+/// before it asks again.
 const RELEASE_COUNT: u32 = 100;
 const RELEASE_MOMENT: Duration = Duration::from_millis(2);
 

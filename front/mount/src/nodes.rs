@@ -72,7 +72,7 @@ struct Entry {
     attribute: Option<Vec<u8>>,
     twin: Option<Twin>,
     count: u64,
-    /// Of a directory, in which one and by which name the kernel has it.
+    /// In which directory and by which name the kernel has this one; None for what is no directory.
     place: Option<Place>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Looked<'a> {
 struct Table {
     entries: HashMap<u64, Entry>,
     numbers: HashMap<Identity, u64>,
-    /// The directories that the kernel has in places.
+    /// Which directory, by its number, the kernel has in a place.
     placed: HashMap<Place, u64>,
     /// How many names have been renamed through the mount.
     renames: u64,
@@ -123,7 +123,7 @@ impl Table {
         before.is_none_or(|before| before.0 == place.0).then_some(number)
     }
 
-    /// It has it nowhere.
+    /// The kernel has the directory with this number in no place from now on.
     fn lift(&mut self, number: u64) {
         let place = self.entries.get_mut(&number).and_then(|entry| entry.place.take());
         if let Some(place) = place.filter(|place| self.placed.get(place) == Some(&number)) {
@@ -242,7 +242,8 @@ impl Nodes {
         let identity = identity(&stat);
         let attribute = if identity[2] == FILE { caller::as_root(|| attribute_of(fd.as_fd())) } else { None };
         let mut table = self.table();
-        // What was renamed meanwhile may have left that place: the kernel knows where it has put it.
+        // If a name was renamed through the mount since the look-up began, the directory may have left
+        // the place where it was found, and the kernel has it where the rename has put it.
         let looked = looked.filter(|looked| identity[2] == DIRECTORY && looked.renames == table.renames);
         let place = looked.map(|looked| (looked.directory, looked.name.to_vec()));
         let known = table.known(&identity, place.as_ref());
@@ -509,4 +510,54 @@ fn attribute_of(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
 
 fn identity(stat: &Stat) -> Identity {
     [stat.st_dev, stat.st_ino, (stat.st_mode & KIND).into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const D: Identity = [1, 7, DIRECTORY];
+
+    fn place(directory: u64) -> Place {
+        (directory, b"name".to_vec())
+    }
+
+    /// A table in which the kernel has the directory `D` by number 5, in directory 2.
+    fn table() -> Table {
+        let mut table = Table::default();
+        let entry = Entry { held: Held::Gone, identity: D, attribute: None, twin: None, count: 1, place: None };
+        table.entries.insert(5, entry);
+        table.numbers.insert(D, 5);
+        table.put(5, place(2));
+        table
+    }
+
+    #[test]
+    fn a_directory_keeps_its_number_where_the_kernel_has_it_and_no_other_directory_gets_it() {
+        let mut table = table();
+        assert_eq!(table.known(&D, None), Some(5));
+        assert_eq!(table.known(&D, Some(&place(2))), Some(5));
+        assert_eq!(table.known(&D, Some(&(2, b"other".to_vec()))), Some(5), "another name in the same directory");
+        assert_eq!(table.known(&D, Some(&place(3))), None, "the other door has moved it");
+        assert_eq!(table.known(&[1, 8, DIRECTORY], Some(&place(2))), None, "another directory has its name");
+        table.put(5, place(3));
+        assert_eq!(table.known(&D, Some(&place(3))), Some(5));
+        assert_eq!(table.known(&D, Some(&place(2))), None);
+        table.lift(5);
+        assert_eq!(table.known(&D, Some(&place(2))), Some(5), "the kernel has it nowhere");
+    }
+
+    /// A look-up has found the directory at its new place before the rename was noted there.
+    #[test]
+    fn the_number_that_the_kernel_has_in_a_place_comes_before_a_later_one() {
+        let mut table = table();
+        let entry = Entry { held: Held::Gone, identity: D, attribute: None, twin: None, count: 1, place: None };
+        table.entries.insert(6, entry);
+        table.numbers.insert(D, 6);
+        table.put(6, place(3));
+        table.put(5, place(3));
+        assert_eq!(table.known(&D, Some(&place(3))), Some(5));
+        table.lift(6);
+        assert_eq!(table.known(&D, Some(&place(3))), Some(5), "what was put over is not taken away with the other");
+    }
 }
