@@ -365,7 +365,7 @@ fn judge(figure: &Figure, samples: &[&Sample]) -> Vec<Judged> {
             let relation = if check.at_most { "at most" } else { "at least" };
             judged.push(Judged {
                 figure: figure.id.clone(),
-                text: format!("{}: {}, {relation} {:.2} {}", sample.x, sample.series, check.goal, check.what),
+                text: format!("{}: {}, {relation} {:.2} {}", judged_of(figure, sample), sample.series, check.goal, check.what),
                 found: format!("{:.2}", check.value),
                 source: "cargo x bench".to_owned(),
                 verdict: if check.ok { Verdict::Met } else { Verdict::Short },
@@ -373,6 +373,12 @@ fn judge(figure: &Figure, samples: &[&Sample]) -> Vec<Judged> {
         }
     }
     judged
+}
+
+/// What a judged sample is a measurement of: its place on the x axis says so in words, except on a
+/// curve, where the place is a number and the whole curve is judged.
+fn judged_of<'a>(figure: &'a Figure, sample: &'a Sample) -> &'a str {
+    if figure.kind == Kind::Growth { &figure.title } else { &sample.x }
 }
 
 /// A value of a unit in which tables sort: the unit's base.
@@ -421,6 +427,15 @@ mod tests {
         assert_eq!(verdict(Better::Lower, &[2.0, 2.0, 2.0], &[1.0, 1.0, 1.0]), Verdict::Short);
         assert_eq!(verdict(Better::Higher, &[0.9, 1.1, 1.2], &[1.0, 1.0, 1.0]), Verdict::Noise);
         assert_eq!(verdict(Better::Higher, &[2.0], &[]), Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn a_judged_curve_is_called_by_its_figure() {
+        let mut last = sample("array", "300", &[1.0]);
+        last.checks.push(crate::record::Check { what: "as its exponent".into(), value: 0.1, goal: 0.0, at_most: true, ok: true });
+        let text = |kind| judge(&figure(kind, Better::Lower), &[&last]).pop().unwrap().text;
+        assert_eq!(text(Kind::Growth), "F: array, at most 0.00 as its exponent");
+        assert_eq!(text(Kind::Groups), "300: array, at most 0.00 as its exponent");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use stage::Janitor;
 use stage::process::ENVIRONMENT;
 use stage::run::{Output, Run};
 use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,7 +46,12 @@ pub(crate) struct Place {
     mounted: Option<PathBuf>,
     /// The directory that everything of it lies in.
     root: PathBuf,
+    /// True for a place that was given away: its programs run as `NOBODY`.
+    is_given: bool,
 }
+
+/// The user and the group that programs run as that refuse to be root: nobody and nogroup of Debian.
+const NOBODY: u32 = 65534;
 
 /// The tmpfs directory, and the library.
 pub(crate) struct Ground {
@@ -61,12 +67,19 @@ fn told(what: &Path) -> impl Fn(std::io::Error) -> String + '_ {
 }
 
 impl Ground {
-    /// A directory in shared memory.
+    /// A directory in shared memory, and beside it one for a copy of the library: another user may
+    /// read it, and it stays the same while others build.
     pub(crate) fn new(library: &Path) -> Result<Self, String> {
-        let root = Path::new("/dev/shm").join(format!("cxlraid-report-{}", std::process::id()));
-        fs::create_dir(&root).map_err(told(&root))?;
-        let janitor = Janitor::new(&[&root]).map_err(told(&root))?;
-        Ok(Self { root, library: library.to_owned(), janitor, count: AtomicUsize::new(0) })
+        let name = format!("cxlraid-report-{}", std::process::id());
+        let (root, host) = (Path::new("/dev/shm").join(&name), std::env::temp_dir().join(&name));
+        let janitor = Janitor::new(&[&root, &host]).map_err(told(&root))?;
+        for directory in [&root, &host] {
+            fs::create_dir(directory).map_err(told(directory))?;
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).map_err(told(directory))?;
+        }
+        let copy = host.join("libcxlraid.so");
+        fs::copy(library, &copy).map_err(told(library))?;
+        Ok(Self { root, library: copy, janitor, count: AtomicUsize::new(0) })
     }
 
     fn number(&self) -> usize {
@@ -82,7 +95,7 @@ impl Ground {
     /// An ordinary directory of the tmpfs.
     pub(crate) fn plain(&self) -> Result<Place, String> {
         let root = self.fresh()?;
-        Ok(Place { directory: root.clone(), array: None, mounted: None, root })
+        Ok(Place { directory: root.clone(), array: None, mounted: None, root, is_given: false })
     }
 
     /// A new array. Its first program makes it.
@@ -93,7 +106,7 @@ impl Ground {
         let journal = if shape.journal { root.join("journal").display().to_string() } else { String::new() };
         let name = format!("{}-{}", self.root.file_name().unwrap_or_default().display(), self.number());
         let array = Array { level: shape.level, members, chunk_bytes: shape.chunk_bytes, journal };
-        Ok(Place { directory: Path::new("/").join(name), array: Some(array), mounted: None, root })
+        Ok(Place { directory: Path::new("/").join(name), array: Some(array), mounted: None, root, is_given: false })
     }
 
     /// ext4 in a file of the tmpfs, through a loop device with direct I/O.
@@ -148,7 +161,7 @@ impl Ground {
         }
         mounted?;
         self.janitor.mounted(&directory);
-        Ok(Place { directory: directory.clone(), array: None, mounted: Some(directory), root })
+        Ok(Place { directory: directory.clone(), array: None, mounted: Some(directory), root, is_given: false })
     }
 
     /// Runs a tool of the machine to its end. Returns what it printed.
@@ -173,7 +186,32 @@ impl Ground {
         for (name, value) in self.environment(place) {
             run = run.env(name, value);
         }
-        Ok(run)
+        Ok(if place.is_given { run.user(NOBODY, NOBODY) } else { run })
+    }
+
+    /// A program that works beside a place, on files that are not measured: a client of a server there.
+    pub(crate) fn client(&self, program: &str) -> Result<Run<'_>, String> {
+        let found = stage::process::find_program(program).ok_or_else(|| format!("{program} is not installed"))?;
+        Ok(Run::new(found, &self.janitor, self.stem()).limit(LIMIT))
+    }
+
+    /// Gives a place that no program has used to an ordinary user, as whom its programs run from then
+    /// on. Nothing is changed where we are none but such a user.
+    pub(crate) fn give(&self, place: &mut Place) -> Result<(), String> {
+        if !stage::process::are_root() {
+            return Ok(());
+        }
+        let members = place.array.iter().flat_map(|array| &array.members);
+        for directory in members.chain(&place.mounted).chain([&place.root]) {
+            chown(directory, Some(NOBODY), Some(NOBODY)).map_err(told(directory))?;
+        }
+        place.is_given = true;
+        Ok(())
+    }
+
+    /// A directory on no place that is measured, which programs of a place may use.
+    pub(crate) fn beside(&self, place: &Place) -> PathBuf {
+        place.root.clone()
     }
 
     /// A path for the socket of a server, on no place that is measured.
@@ -192,6 +230,9 @@ impl Ground {
         let mut command = Command::new(found);
         command.args(arguments).env_clear().envs(ENVIRONMENT).envs(self.environment(place));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        if place.is_given {
+            command.uid(NOBODY).gid(NOBODY);
+        }
         let child = command.spawn().map_err(|error| format!("{program}: {error}"))?;
         self.janitor.begun(child.id());
         Ok(Server { child, name: program.to_owned(), janitor: &self.janitor })
@@ -295,7 +336,7 @@ mod tests {
 
     #[test]
     fn places_are_filled_and_gone_afterwards() {
-        let ground = Ground::new(Path::new("/nonexistent/libcxlraid.so")).unwrap();
+        let ground = Ground::new(&std::env::current_exe().unwrap()).unwrap();
         let place = ground.plain().unwrap();
         ground.fill(&place, "f", 1 << 20).unwrap();
         assert_eq!(fs::metadata(place.directory.join("f")).unwrap().len(), 1 << 20);
@@ -305,8 +346,10 @@ mod tests {
         let environment = ground.environment(&array);
         assert!(environment.iter().any(|(name, value)| *name == "CXLRAID_STRIPE_SIZE" && value == "4096"));
         assert!(environment.iter().any(|(name, value)| *name == "CXLRAID_MOUNTS" && value.split(':').count() == 3));
+        let copy = ground.library.clone();
+        assert!(copy.is_file());
         let root = ground.root.clone();
         drop(ground);
-        assert!(!root.exists());
+        assert!(!root.exists() && !copy.exists());
     }
 }

@@ -36,6 +36,12 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
     ENVIRONMENT[0].1.split(':').map(|directory| Path::new(directory).join(program)).find(|path| path.is_file())
 }
 
+/// Tells whether we run with root's rights.
+#[must_use]
+pub fn are_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Waits for a child; None if it still runs after `limit`.
 pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let begun = Instant::now();

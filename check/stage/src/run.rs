@@ -86,6 +86,13 @@ impl<'a> Run<'a> {
         self
     }
 
+    /// The same run as another user, without supplementary groups; only root may ask for it.
+    #[must_use]
+    pub fn user(mut self, uid: u32, gid: u32) -> Self {
+        self.command.uid(uid).gid(gid);
+        self
+    }
+
     /// After this time it is a failure, and every process of its group is killed.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {

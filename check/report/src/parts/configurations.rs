@@ -3,6 +3,7 @@
 use crate::fio::FILE;
 use crate::ground::{Ground, Place, Shape};
 use crate::plan::Plan;
+use crate::record::Sample;
 
 /// What a configuration lies on.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,11 @@ const fn array(name: &'static str, shape: Shape, broken: bool) -> Configuration 
     Configuration { name, base: Base::Array { shape, broken }, engine: "psync" }
 }
 
+/// btrfs on so many loop devices. The profile is that of its data and of its metadata.
+pub(super) const fn btrfs(name: &'static str, profile: &'static str, devices: usize, options: &'static str) -> Configuration {
+    Configuration { name, base: Base::Btrfs(profile, devices, options), engine: "psync" }
+}
+
 const fn shape(level: &'static str, members: usize, chunk_bytes: u64, journal: bool) -> Shape {
     Shape { level, members, chunk_bytes, journal }
 }
@@ -47,6 +53,10 @@ pub(crate) const RAID5: Configuration = array("raid5", shape("5", 3, 4096, false
 pub(crate) const RAID5_64K: Configuration = array("raid5, 64 KiB chunks", shape("5", 3, 64 << 10, false), false);
 pub(crate) const RAID5_JOURNAL: Configuration = array("raid5_journal", shape("5", 3, 4096, true), false);
 pub(crate) const RAID5_BROKEN: Configuration = array("raid5_broken", shape("5", 3, 4096, false), true);
+pub(crate) const BTRFS_RAID1: Configuration = btrfs("btrfs raid1", "raid1", 3, "");
+pub(crate) const BTRFS_RAID5: Configuration = btrfs("btrfs raid5", "raid5", 3, "");
+/// What programs are compared on: arrays, and what a user would pick instead on the same memory.
+pub(crate) const PROGRAMS: [Configuration; 6] = [POSIX, RAID1, RAID5_64K, EXT4, BTRFS_RAID1, BTRFS_RAID5];
 
 impl Configuration {
     /// The same with other chunks.
@@ -134,6 +144,18 @@ impl Places {
     /// Places without a file.
     pub(crate) fn make_empty(ground: &Ground, configurations: &[Configuration]) -> Result<Self, String> {
         Self::made(configurations, |one| one.empty_place(ground, LOG_BYTES))
+    }
+
+    /// What bars of the configurations are left out if a program that they need is not there.
+    pub(crate) fn without(program: &str, figure: &str, configurations: &[Configuration]) -> Option<Vec<Sample>> {
+        let why = format!("{program} is not installed");
+        let absent = || configurations.iter().map(|one| Sample::absent(figure, one.name, &why)).collect();
+        stage::process::find_program(program).is_none().then(absent)
+    }
+
+    /// The bars that are left out since their file systems cannot be had.
+    pub(crate) fn left_out(&self, figure: &str) -> Vec<Sample> {
+        self.absent.iter().map(|(name, why)| Sample::absent(figure, name, why)).collect()
     }
 
     fn made(configurations: &[Configuration], make: impl Fn(&Configuration) -> Result<Place, String>) -> Result<Self, String> {

@@ -4,9 +4,12 @@
 mod bench;
 mod configurations;
 mod growth;
+mod maildir;
 mod matrix;
+mod postgresql;
 mod raid;
 mod redis;
+mod rocksdb;
 mod sizes;
 
 use crate::figure::Figure;
@@ -49,6 +52,9 @@ pub(crate) fn all() -> Vec<Box<dyn Part>> {
         Box::new(sizes::Sizes),
         Box::new(redis::Redis),
         Box::new(raid::Raid),
+        Box::new(postgresql::PostgreSql),
+        Box::new(rocksdb::RocksDb),
+        Box::new(maildir::Maildir),
         Box::new(bench::Applications),
         Box::new(bench::Safety),
         Box::new(growth::Growth),

@@ -5,7 +5,7 @@
 //! ordinary directory of the tmpfs, btrfs against btrfs on one loop device. Only those multiples are
 //! fit for one axis, because the loop devices cost something by themselves.
 
-use super::configurations::{Base, Configuration, EXT4, POSIX, Places, RAID1, RAID5};
+use super::configurations::{BTRFS_RAID1, BTRFS_RAID5, Configuration, EXT4, POSIX, Places, RAID1, RAID5, btrfs};
 use super::{Group, Part, by_turns};
 use crate::figure::{Better, Figure, Kind, Unit};
 use crate::fio::{Job, Pattern};
@@ -15,10 +15,6 @@ use crate::record::Sample;
 
 const BLOCK_BYTES: u64 = 4096;
 
-const fn btrfs(name: &'static str, profile: &'static str, devices: usize, options: &'static str) -> Configuration {
-    Configuration { name, base: Base::Btrfs(profile, devices, options), engine: "psync" }
-}
-
 /// Each configuration, and the unprotected one of its stack.
 const CONFIGURATIONS: [(Configuration, &str); 11] = [
     (POSIX, ""),
@@ -26,9 +22,9 @@ const CONFIGURATIONS: [(Configuration, &str); 11] = [
     (RAID5, "posix"),
     (EXT4, ""),
     (btrfs("btrfs single", "single", 1, ""), ""),
-    (btrfs("btrfs raid1", "raid1", 3, ""), "btrfs single"),
+    (BTRFS_RAID1, "btrfs single"),
     (btrfs("btrfs raid1c3", "raid1c3", 3, ""), "btrfs single"),
-    (btrfs("btrfs raid5", "raid5", 3, ""), "btrfs single"),
+    (BTRFS_RAID5, "btrfs single"),
     (btrfs("btrfs single nodatacow", "single", 1, "nodatacow"), ""),
     (btrfs("btrfs raid1 nodatacow", "raid1", 3, "nodatacow"), "btrfs single nodatacow"),
     (btrfs("btrfs raid5 nodatacow", "raid5", 3, "nodatacow"), "btrfs single nodatacow"),

@@ -108,16 +108,13 @@ impl Part for Redis {
     fn measure(&self, ground: &Ground, plan: &Plan, group: usize) -> Result<Vec<Sample>, String> {
         let threads = THREADS[group];
         let figure = id(threads);
-        if stage::process::find_program("redis-server").is_none() {
-            return Ok(CONFIGURATIONS
-                .iter()
-                .map(|one| Sample::absent(&figure, one.name, "redis-server is not installed"))
-                .collect());
+        if let Some(absent) = Places::without("redis-server", &figure, &CONFIGURATIONS) {
+            return Ok(absent);
         }
         let places = Places::make_empty(ground, &CONFIGURATIONS)?;
         let start = |(_, place): &(Configuration, Place)| Filled::start(ground, place, plan);
         let servers = places.found.iter().map(start).collect::<Result<Vec<_>, String>>()?;
-        let mut samples: Vec<Sample> = places.absent.iter().map(|(name, why)| Sample::absent(&figure, name, why)).collect();
+        let mut samples = places.left_out(&figure);
         for workload in &WORKLOADS {
             let found = by_turns(plan, servers.len(), |index| {
                 let filled = &servers[index];
