@@ -16,6 +16,21 @@ const PREAD64: usize = 17;
 /// With less than this a tmpfs may have no page for a load: it takes huge pages at a time.
 const FREE_BYTES_MIN: u64 = 2 << 20;
 
+/// Why a read by system calls has not got its bytes.
+#[derive(Clone, Copy)]
+pub(crate) enum Missed {
+    /// The backing file on this member ended before them, or the call failed. Whoever cuts the file
+    /// meanwhile makes it so, too: it counts only if nothing was changed since the read began.
+    OnMember(Slot, Option<OsError>),
+    Otherwise(IoFault),
+}
+
+impl From<IoFault> for Missed {
+    fn from(fault: IoFault) -> Self {
+        Self::Otherwise(fault)
+    }
+}
+
 impl Inode {
     /// Whether a load from a member, or a store to it, may have failed only because its tmpfs has
     /// no space.
@@ -27,12 +42,12 @@ impl Inode {
     }
 
     /// Reads from members in use by system calls. What is on a member that is out is computed from
-    /// the others as ever.
+    /// the others as ever. No member goes out: [`Self::after_missed`] comes afterwards.
     ///
     /// # Safety
     /// As for [`Inode::read_at`].
     #[cold]
-    pub(crate) unsafe fn read_by_calls(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+    pub(crate) unsafe fn read_by_calls(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), Missed> {
         let (mut at, end) = (offset, offset + bytes as u64);
         while at < end {
             let to = dst.wrapping_add((at - offset) as usize);
@@ -52,15 +67,24 @@ impl Inode {
             match sys::raw::check(unsafe { sys::raw::syscall(PREAD64, args) }) {
                 Ok(count @ 1..) => at += count as u64,
                 Err(OsError::INTR) => {}
-                Err(OsError::FAULT) => return Err(IoFault::BadAddress),
-                // The file's owner has made the backing file shorter.
-                Ok(_) if self.leave_out_if_cut(slot).map_err(IoFault::Os)? => {}
-                // The backing file is too short, or its file system has failed: the rest is read
-                // without this member.
-                Ok(_) => self.files.array().fail_member(slot).map_err(IoFault::Os)?,
-                Err(error) => self.files.array().after_call(slot, Err(error)).map_err(IoFault::Os)?,
+                Err(OsError::FAULT) => return Err(IoFault::BadAddress.into()),
+                Ok(_) => return Err(Missed::OnMember(slot, None)),
+                Err(error) => return Err(Missed::OnMember(slot, Some(error))),
             }
         }
         Ok(())
+    }
+
+    /// What follows from a read by calls that has not got its bytes, while nobody changed the file:
+    /// Ok if it can be done again on the members that are left.
+    #[cold]
+    pub(crate) fn after_missed(&self, missed: Missed) -> Result<(), OsError> {
+        match missed {
+            // The file's owner has made the backing file shorter.
+            Missed::OnMember(slot, None) if self.leave_out_if_cut(slot)? => Ok(()),
+            Missed::OnMember(slot, None) => self.files.array().fail_member(slot),
+            Missed::OnMember(slot, Some(error)) => self.files.array().after_call(slot, Err(error)),
+            Missed::Otherwise(fault) => self.after_fault(fault),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Reading: no lock in the common case, and never a torn result.
 
 use crate::Inode;
+use crate::full_tmpfs::Missed;
 use crate::stripes::{Blocks, Snapshot, StripesHeld};
 use crate::undo;
 use array::{IoFault, Reading, Rot, Striper};
@@ -92,14 +93,14 @@ impl Inode {
 
     /// Reads again after a fault: a member that is merely full can still be read.
     #[cold]
-    unsafe fn read_range_again(&self, offset: u64, dst: *mut u8, bytes: usize, rot: &mut Rot) -> Result<(), IoFault> {
+    unsafe fn read_range_again(&self, offset: u64, dst: *mut u8, bytes: usize, rot: &mut Rot) -> Result<(), Missed> {
         // SAFETY: as the caller promises.
         match unsafe { self.read_range(offset, dst, bytes, rot) } {
             Err(IoFault::Member(slot)) if self.is_full(slot) && !self.shared().is_mapped() => {
                 // SAFETY: as above.
                 unsafe { self.read_by_calls(offset, dst, bytes) }
             }
-            result => result,
+            result => result.map_err(Missed::Otherwise),
         }
     }
 
@@ -148,7 +149,7 @@ impl Inode {
                 self.tell_rot(&rot);
                 match result {
                     Ok(()) => return Ok(count),
-                    Err(fault) => self.after_fault(fault)?,
+                    Err(missed) => self.after_missed(missed)?,
                 }
             }
         }

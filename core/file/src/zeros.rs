@@ -91,8 +91,8 @@ impl Inode {
         while at < range.end {
             let bytes = (range.end - at).min(PAGE_BYTES as u64);
             // SAFETY: the buffer is ours and as long.
-            if let Err(fault) = unsafe { self.read_by_calls(at, buffer.as_mut_ptr(), bytes as usize) } {
-                self.after_fault(fault)?;
+            if let Err(missed) = unsafe { self.read_by_calls(at, buffer.as_mut_ptr(), bytes as usize) } {
+                self.after_missed(missed)?;
                 continue;
             }
             if buffer[..bytes as usize].iter().any(|&byte| byte != 0) {

@@ -3,11 +3,13 @@
 
 mod common;
 
-use common::{Random, TestArray, read, write};
+use common::{Mounted, Random, TestArray, fill, read, scratch, write};
 use cxlraid_file::{Files, Keep};
 use format::Attribute;
 use layout::Level;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use sys::OsError;
 
 const LEVELS: [(Level, usize); 4] = [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4)];
@@ -217,4 +219,40 @@ fn a_table_that_was_cut_gives_no_number_twice() {
             assert_eq!(read(&array.open("f", attribute), 0, data.len() + 1), data, "{level:?}, member {slot}");
         }
     }
+}
+
+/// A reader whose file is cut under it on a tmpfs that is all but full: the bytes are gone because
+/// the file is shorter, and no member has failed.
+#[test]
+fn a_cut_under_a_reader_takes_no_member_out_where_a_tmpfs_is_nearly_full() {
+    let test = "a_cut_under_a_reader_takes_no_member_out_where_a_tmpfs_is_nearly_full";
+    let place = scratch();
+    let Some(_mounted) = Mounted::at(place.path(), "size=400m", test) else { return };
+    let directory = tempfile::tempdir_in(place.path()).unwrap();
+    let array = TestArray::in_directory(directory, Level::Raid1, 2, 65536);
+    let attribute = array.create("f");
+    let others = array.again();
+    write(&array.open("f", attribute), 0, &vec![7; 5000]);
+    // Less than a huge page is left, and enough for the file.
+    fill(&place.path().join("filler"), 400);
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    let bytes = read(&array.open_in(others, "f", attribute), 0, 5000);
+                    assert!(bytes.iter().all(|&byte| byte == 7));
+                }
+            });
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(5) {
+            let writer = array.open("f", attribute);
+            writer.truncate(0).unwrap();
+            write(&writer, 0, &vec![7; 5000]);
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(array.files.array().in_use().len(), 2);
+    assert_eq!(others.array().in_use().len(), 2);
 }

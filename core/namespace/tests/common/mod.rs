@@ -3,7 +3,7 @@
 
 pub mod changes;
 
-use array::{Array, Config};
+use array::{Array, AttachError, Config};
 use cxlraid_namespace::{Namespace, Node, OFlags, Opened, Reached};
 use file::{FileRef, Files, Keep};
 use layout::Level;
@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use sys::OsError;
 use sys::rustix::fs::lgetxattr;
 use tempfile::TempDir;
@@ -141,7 +142,18 @@ pub fn attach_again(mounts: &str) -> Namespace {
 
 fn attach(config: &Config) -> Namespace {
     persist::fault::install_handlers().unwrap();
-    let array = Array::attach(config).unwrap_or_else(|error| panic!("{error}"));
+    let begun = Instant::now();
+    let array = loop {
+        match Array::attach(config) {
+            Ok(array) => break array,
+            // A program that another test starts has the lock of a use that has ended until it is
+            // executed: locks of open files are inherited by fork(2).
+            Err(AttachError::InUseElsewhere { .. }) if begun.elapsed() < Duration::from_secs(5) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
     Namespace::new(Files::new(array).unwrap()).unwrap()
 }
 
