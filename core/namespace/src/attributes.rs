@@ -257,7 +257,8 @@ impl Namespace {
         };
         let previous = Previous::of(change, &stat, |name| get(&crate::descriptor::link(fd.as_raw_fd()), name))?;
         let subject = Subject { path, slot, fd, kind, attribute, is_attribute_known };
-        let undo = |on: &On| previous.as_ref().map_or(Ok(()), |previous| previous.as_change(change).at(self, on, &subject));
+        let undo =
+            |on: &On| previous.as_ref().map_or(Ok(()), |previous| previous.undo(change, |change| change.at(self, on, &subject)));
         let result = self.logged(record(NameKind::Attributes, path, None), || {
             self.everywhere(&[path], |on| change.at(self, on, &subject), Some(&undo))
         });
@@ -299,7 +300,8 @@ impl Namespace {
                 if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                     // It has no name any more, and is on one member only.
                     let slot = self.array().first_in_use()?;
-                    return change.by_link(&On { slot, root: self.root(slot)?, first: true, afresh: false }, fd);
+                    return change
+                        .by_link(&On { slot, root: self.root(slot)?, first: true, afresh: false, caught_up: false }, fd);
                 }
                 // A descriptor that only names a file without this name.
                 let attribute = self.attribute_open(fd)?.ok_or(OsError::STALE);
@@ -307,7 +309,8 @@ impl Namespace {
                     // Somebody has replaced or removed the file after it was looked up.
                     Err(OsError::STALE) if self.is_gone(fd)? => {
                         let slot = self.array().first_in_use()?;
-                        return change.by_link(&On { slot, root: self.root(slot)?, first: true, afresh: false }, fd);
+                        return change
+                            .by_link(&On { slot, root: self.root(slot)?, first: true, afresh: false, caught_up: false }, fd);
                     }
                     file => file?,
                 };
@@ -325,7 +328,7 @@ impl Namespace {
         let backing = |on: &On| file.backing_on(on.slot).map(|backing| backing.fd()).transpose();
         let undo = |on: &On| {
             let previous = previous.as_ref().zip(backing(on)?);
-            previous.map_or(Ok(()), |(previous, fd)| previous.as_change(change).on_descriptor(on, fd.as_fd()))
+            previous.map_or(Ok(()), |(previous, fd)| previous.undo(change, |change| change.on_descriptor(on, fd.as_fd())))
         };
         let act = |on: &On| match backing(on)? {
             Some(fd) => change.on_descriptor(on, fd.as_fd()),
@@ -397,7 +400,17 @@ impl Namespace {
 }
 
 /// What a change replaces, for undoing it on members that made it when a later one refuses.
-enum Previous {
+struct Previous {
+    value: Replaced,
+    /// The mode, where the kernel changes it along: it takes set-user-id and set-group-id with the
+    /// owner, and keeps the group's bits and an access list (acl(5)) alike.
+    mode: Option<Mode>,
+    /// The capabilities of a program (capabilities(7)), which the kernel takes with the owner.
+    capabilities: Option<Vec<u8>>,
+}
+
+/// What stood in the place of what a change has set.
+enum Replaced {
     Mode(Mode),
     Owner(Uid, Gid),
     Times(Timestamps),
@@ -406,42 +419,53 @@ enum Previous {
 }
 
 impl Previous {
-    fn of(
-        change: &Change<'_>,
-        stat: &sys::rustix::fs::Stat,
-        get: impl FnOnce(&[u8]) -> Result<Option<Vec<u8>>>,
-    ) -> Result<Option<Self>> {
+    /// `get` reads an extended attribute; None is there if it has no value. Returns None for what
+    /// cannot be read and is not undone.
+    fn of(change: &Change<'_>, stat: &Stat, get: impl Fn(&[u8]) -> Result<Option<Vec<u8>>>) -> Result<Option<Self>> {
         let time = |seconds: i64, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-        Ok(Some(match change {
-            Change::Mode(_) => Self::Mode(Mode::from_raw_mode(stat.st_mode & 0o7777)),
-            Change::Owner(..) => Self::Owner(Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)),
-            Change::Times(_) => Self::Times(Timestamps {
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        let value = match change {
+            Change::Mode(_) => Replaced::Mode(mode),
+            Change::Owner(..) => Replaced::Owner(Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)),
+            Change::Times(_) => Replaced::Times(Timestamps {
                 last_access: time(stat.st_atime, stat.st_atime_nsec as i64),
                 last_modification: time(stat.st_mtime, stat.st_mtime_nsec as i64),
             }),
             Change::Set(name, ..) | Change::Remove(name) => match get(name) {
-                Ok(value) => Self::Value(value),
-                // Not readable: then it is not undone.
+                Ok(value) => Replaced::Value(value),
                 Err(_) => return Ok(None),
             },
-        }))
+        };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_owner = matches!(value, Replaced::Owner(..));
+        let changes_mode = matches!(value, Replaced::Owner(..) | Replaced::Value(_)) && change.concerns_access();
+        let is_program = kind == FileType::RegularFile && stat.st_mode & crate::text::EXECUTE != 0;
+        let capabilities = if is_owner && is_program { get(file::CAPABILITIES.to_bytes()).ok().flatten() } else { None };
+        Ok(Some(Self { value, mode: Some(mode).filter(|_| changes_mode && kind != FileType::Symlink), capabilities }))
     }
 
-    fn as_change<'a>(&'a self, undone: &Change<'a>) -> Change<'a> {
-        match (self, undone) {
-            (Self::Mode(mode), _) => Change::Mode(*mode),
-            (Self::Owner(owner, group), _) => Change::Owner(Some(*owner), Some(*group)),
-            (Self::Times(times), _) => Change::Times(times.clone()),
-            (Self::Value(Some(value)), Change::Set(name, ..) | Change::Remove(name)) => {
-                Change::Set(name, value, XattrFlags::empty())
+    /// Runs `make` on the changes that undo the change `undone`, in their order. Returns the first
+    /// error; what follows a change that fails is made nevertheless.
+    fn undo(&self, undone: &Change<'_>, make: impl Fn(&Change<'_>) -> Result<()>) -> Result<()> {
+        let result = match (&self.value, undone) {
+            (Replaced::Mode(mode), _) => make(&Change::Mode(*mode)),
+            (Replaced::Owner(owner, group), _) => make(&Change::Owner(Some(*owner), Some(*group))),
+            (Replaced::Times(times), _) => make(&Change::Times(times.clone())),
+            (Replaced::Value(Some(value)), Change::Set(name, ..) | Change::Remove(name)) => {
+                make(&Change::Set(name, value, XattrFlags::empty()))
             }
-            (Self::Value(_), Change::Set(name, ..) | Change::Remove(name)) => Change::Remove(name),
-            (Self::Value(_), _) => Change::Owner(None, None),
-        }
+            (Replaced::Value(_), Change::Set(name, ..) | Change::Remove(name)) => make(&Change::Remove(name)),
+            (Replaced::Value(_), _) => Ok(()),
+        };
+        let capabilities = self
+            .capabilities
+            .as_ref()
+            .map_or(Ok(()), |value| make(&Change::Set(file::CAPABILITIES.to_bytes(), value, XattrFlags::empty())));
+        let mode = self.mode.map_or(Ok(()), |mode| make(&Change::Mode(mode)));
+        result.and(capabilities).and(mode)
     }
 }
 
-/// The value of an extended attribute of what a link under /proc leads to; None if there is none.
 fn get(link: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut value = alloc::vec![0; XATTR_BYTES_MAX];
     match getxattr(link, name, value.as_mut_slice()) {

@@ -189,6 +189,10 @@ impl Namespace {
             ..record(NameKind::Rename, &from.path, self.file_and_last(from, source).0)
         };
         let act = |on: &On| {
+            // Made twice, an exchange would be none.
+            if exchange && on.caught_up {
+                return Ok(());
+            }
             let (source, goal) = (from.on(on)?, to.on(on)?);
             let rename = || renamed(&source, &goal, flags);
             match rename() {
@@ -410,7 +414,7 @@ impl Namespace {
     fn backing_to_cut(&self, target: &Target<'_>, attribute: Attribute) -> Vec<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |slot| {
-            let on = On { slot, root: self.root(slot)?, first: false, afresh: false };
+            let on = On { slot, root: self.root(slot)?, first: false, afresh: false, caught_up: false };
             let fd = target.open(&on, flags, Mode::empty())?;
             if self.attribute_on(slot, &fd)? == Some(attribute) { Ok(fd) } else { Err(OsError::NOENT) }
         };
@@ -422,7 +426,7 @@ impl Namespace {
     fn keep_if_open(&self, target: &Target<'_>, attribute: Attribute) -> Name {
         let link = |slot: usize, path: &[u8]| {
             let root = self.root(slot)?;
-            let at = target.on(&On { slot, root, first: false, afresh: false })?;
+            let at = target.on(&On { slot, root, first: false, afresh: false, caught_up: false })?;
             linkat(at.directory(), at.name(), root, path, AtFlags::empty())
         };
         let kept = self.files.is_open(attribute) && self.files.keep_orphan(attribute, link).is_ok();

@@ -38,6 +38,8 @@ pub(crate) struct On {
     /// Whether directories are to be looked up anew: what was found of them before may not be the
     /// member's any more.
     pub(crate) afresh: bool,
+    /// Whether the member was just given the names that the first one has, which has made the change.
+    pub(crate) caught_up: bool,
 }
 
 impl On {
@@ -86,10 +88,12 @@ impl Namespace {
     /// [`AGAIN`], for [`Self::changing`].
     ///
     /// `undo` is `None` for a change that takes something away for good. Then a later member that
-    /// refuses it goes out, but not if a user without rights to the array may have made its names
-    /// differ, or if it has a mount there: what is on that member stays. Nor if what refuses it is
-    /// this process' own affair, a limit that it has reached or a sandbox: then the change is left
-    /// unfinished, as by a process that dies in it, and whoever changes names next makes it there.
+    /// refuses it goes out. There are four exceptions. If the array does not bear that loss, the
+    /// change is left unfinished, and the result is `IO`. If a user without rights to the array may
+    /// have made its names differ, or if it has a mount there, what is on that member stays. If what
+    /// refuses it is this process' own affair, a limit that it has reached or a sandbox, the change
+    /// is left unfinished. Whoever changes names next finishes an unfinished change, as if a process
+    /// had died in it.
     /// [`Self::foresee`] or [`Self::foresee_replacement`] comes before such a change, so that
     /// little is left to be refused.
     ///
@@ -104,9 +108,9 @@ impl Namespace {
         undo: Option<Undo<'_>>,
     ) -> Result<()> {
         let mut done = MemberSet::EMPTY;
-        let (mut failed, mut is_unfinished) = (false, false);
+        let mut is_unfinished = false;
         for slot in self.array().in_order(self.array().in_use()) {
-            let on = On { slot, root: self.root(slot)?, first: done.is_empty(), afresh: false };
+            let on = On { slot, root: self.root(slot)?, first: done.is_empty(), afresh: false, caught_up: false };
             let result = match act(&on) {
                 // What is kept for later must not be in the way of what is wanted now. Where a
                 // directory cannot be opened nothing has been changed.
@@ -120,7 +124,6 @@ impl Namespace {
                 if on.first {
                     return Err(AGAIN);
                 }
-                failed = true;
                 continue;
             }
             // Its tree is not the first's, and is made so; that may bring the change with it.
@@ -134,8 +137,9 @@ impl Namespace {
             match result {
                 Ok(()) => done = done.with(slot),
                 Err(error @ (AGAIN | CONTRADICTED)) => {
-                    self.undo(done, undo, error)?;
-                    return Err(if error == AGAIN { AGAIN } else { OsError::IO });
+                    let is_unfinished = self.undo(done, undo, error)?;
+                    // An unfinished change is not asked for anew: the next change finishes it.
+                    return Err(if error == AGAIN && !is_unfinished { AGAIN } else { OsError::IO });
                 }
                 Err(error) => {
                     let differs = !on.first && is_divergence(error);
@@ -149,10 +153,15 @@ impl Namespace {
                     if is_kept && (is_foreign || matches!(error, OsError::BUSY | FOREIGN_MOUNT)) {
                         continue;
                     }
-                    if self.is_dead_to_changes(slot, error) || differs && !is_foreign || is_kept {
-                        self.array().fail_member(slot)?;
-                        failed = true;
-                        continue;
+                    let is_dead = self.is_dead_to_changes(slot, error);
+                    if is_dead || differs && !is_foreign || is_kept {
+                        // The array may not bear the loss of this member besides others.
+                        let is_borne = self.array().bears(self.array().runtime().out().with(slot));
+                        if (is_borne || is_dead) && self.array().fail_member(slot).is_ok() {
+                            continue;
+                        }
+                        self.undo(done, undo, error)?;
+                        return Err(OsError::IO);
                     }
                     self.undo(done, undo, error)?;
                     if is_foreign {
@@ -171,7 +180,9 @@ impl Namespace {
         if is_unfinished {
             self.array().runtime().names_are_unfinished();
         }
-        if failed { self.before_change() } else { Ok(()) }
+        // A look-up on the way may have taken a member out, and so may another process. A member that
+        // comes back without its loss on record would be believed.
+        self.before_change().inspect_err(|_| self.array().runtime().names_are_unfinished())
     }
 
     /// Whether a user without rights to the array may have made what is changed differ on a member.
@@ -203,17 +214,24 @@ impl Namespace {
 
     /// Undoes what an error has ended. A process that has no descriptor or memory left cannot find
     /// directories anew: it goes back by those that the change has found, which are still open.
-    /// Where it cannot go back, since another thread has taken what was left, the change is left
-    /// unfinished.
-    fn undo(&self, done: MemberSet, undo: Option<Undo<'_>>, error: OsError) -> Result<()> {
-        let Some(undo) = undo else { return Ok(()) };
-        let afresh = !is_shortage(error);
-        for slot in done.minus(self.array().runtime().out()).iter() {
-            if undo(&On { slot, root: self.root(slot)?, first: false, afresh }).is_err_and(is_shortage) {
-                self.array().runtime().names_are_unfinished();
+    /// Where it cannot go back, since another thread has taken what was left, or since the change
+    /// takes something away for good, the change is left unfinished: its record in the log of names
+    /// stays good, and whoever changes names next makes it on the members that lack it. Returns
+    /// whether it is unfinished.
+    fn undo(&self, done: MemberSet, undo: Option<Undo<'_>>, error: OsError) -> Result<bool> {
+        let done = done.minus(self.array().runtime().out());
+        let mut is_unfinished = undo.is_none() && !done.is_empty();
+        if let Some(undo) = undo {
+            let afresh = !is_shortage(error);
+            for slot in done.iter() {
+                let on = On { slot, root: self.root(slot)?, first: false, afresh, caught_up: false };
+                is_unfinished |= undo(&on).is_err_and(is_shortage);
             }
         }
-        Ok(())
+        if is_unfinished {
+            self.array().runtime().names_are_unfinished();
+        }
+        Ok(is_unfinished)
     }
 
     /// Whether the first member says that names are not there which others have, and is not to be
@@ -230,7 +248,7 @@ impl Namespace {
     fn catch_up(&self, on: &On, names: &[&[u8]], act: &mut impl FnMut(&On) -> Result<()>) -> Result<()> {
         self.refuse_reference(self.array().first_in_use()?, on.slot, names)?;
         let is_whole = self.restructuring(|| self.recover_member(on.slot, self.array().first_in_use()?, &[]))?;
-        match act(&On { afresh: true, ..*on }) {
+        match act(&On { afresh: true, caught_up: is_whole, ..*on }) {
             Err(error) if is_divergence(error) && is_whole => Ok(()),
             result => result,
         }

@@ -370,7 +370,12 @@ impl Namespace {
                 (Err(OsError::NOENT), _) | (_, Ok(None) | Err(OsError::NOENT)) => continue,
                 (Err(error), _) | (_, Err(error)) => return Err(error),
             };
-            self.make_stub(&On { slot, root: self.root(slot)?, first: false, afresh: true }, &relative, &stat, attribute)?;
+            self.make_stub(
+                &On { slot, root: self.root(slot)?, first: false, afresh: true, caught_up: false },
+                &relative,
+                &stat,
+                attribute,
+            )?;
         }
         Ok(())
     }

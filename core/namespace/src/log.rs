@@ -85,6 +85,8 @@ impl Namespace {
     }
 
     fn logged_once<T>(&self, mut record: NameRecord<'_>, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        // A look-up since the change began may have taken a member out.
+        self.before_change()?;
         let log = self.log()?;
         let state = self.array().runtime().names_log();
         record.sequence = state.sequence.load(Ordering::Relaxed).wrapping_add(1);

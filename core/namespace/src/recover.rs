@@ -347,7 +347,12 @@ impl Namespace {
                     };
                 }
                 places.insert(key(attribute), relative.to_vec());
-                self.make_stub(&On { slot, root, first: false, afresh: true }, relative, &item.stat, attribute)?;
+                self.make_stub(
+                    &On { slot, root, first: false, afresh: true, caught_up: false },
+                    relative,
+                    &item.stat,
+                    attribute,
+                )?;
             }
             kind => mknodat(at.directory(), at.name(), kind, mode, item.stat.st_rdev)?,
         }

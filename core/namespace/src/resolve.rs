@@ -150,7 +150,7 @@ impl Namespace {
     /// Asks the member whose answers count, and says to `ask` which member that is; if its file
     /// system is gone, asks the next one.
     pub(crate) fn asking_first<T>(&self, ask: impl Fn(&On) -> Result<T>) -> Result<T> {
-        self.array().asking_first(|slot| ask(&On { slot, root: self.root(slot)?, first: true, afresh: false }))
+        self.array().asking_first(|slot| ask(&On { slot, root: self.root(slot)?, first: true, afresh: false, caught_up: false }))
     }
 
     /// Finds the directory of the name that `path` ends with. The name itself is not followed. The

@@ -56,7 +56,7 @@ impl Namespace {
         let path = path.into();
         self.resolve(path, true)?.and_then(|found| {
             let slot = self.array().first_in_use()?;
-            let on = On { slot, root: self.root(slot)?, first: true, afresh: true };
+            let on = On { slot, root: self.root(slot)?, first: true, afresh: true, caught_up: false };
             let host = self.host_path(slot, &found);
             if host.len() <= longest {
                 return Ok((host, None));

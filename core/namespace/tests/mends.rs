@@ -272,3 +272,41 @@ fn a_member_stays_that_alone_has_another_file() {
         assert!(content(&array, path) == Ok(wanted(seed)), "{path}");
     }
 }
+
+/// An exchange of names of which somebody has removed one on a later member: that member is given
+/// the first one's names, which are exchanged by then, and exchanging them once more would undo it.
+#[test]
+fn an_exchange_is_made_once_on_a_member_that_has_lost_a_name() {
+    for lost in ["a", "b"] {
+        let mut array = filled(Level::Raid1, 2);
+        fs::remove_file(array.members[1].join("data").join(lost)).unwrap();
+        inside(array.namespace.rename(b"/data/a", b"/data/b", RenameFlags::EXCHANGE));
+        for start in 0..2 {
+            assert_eq!(content(&array, "/data/a"), Ok(wanted(2)), "{lost}, start {start}");
+            assert_eq!(content(&array, "/data/b"), Ok(wanted(1)), "{lost}, start {start}");
+            array.restart();
+        }
+        array.assert_same_trees();
+    }
+}
+
+/// A later member has lost a file that the first has, and its bytes cannot be computed, since another
+/// member is out: it cannot follow a rename over another file, and the array cannot do without it.
+#[test]
+fn a_replacement_that_a_needed_member_cannot_follow_is_made_there_later() {
+    let mut array = filled(Level::Raid5, 3);
+    array.namespace.files().array().fail_member(0).unwrap();
+    write(&inside(array.namespace.open(b"/data/a", CREATE, 0o640)), 0, b"out is on record");
+    let a = content(&array, "/data/a").unwrap();
+    let (name, kept) = (array.members[2].join("data/a"), array.home.path().join("kept"));
+    fs::rename(&name, &kept).unwrap();
+    let renamed = array.namespace.rename(b"/data/a", b"/data/b", RenameFlags::empty());
+    let in_use: Vec<_> = array.namespace.files().array().in_use().iter().collect();
+    assert_eq!(in_use, [1, 2], "{renamed:?}");
+    fs::rename(&kept, &name).unwrap();
+    array.restart();
+    // The rename is made, or not: in both cases everywhere, and with all bytes.
+    let at = if content(&array, "/data/a").is_ok() { "/data/a" } else { "/data/b" };
+    assert_eq!(content(&array, at), Ok(a), "{renamed:?}");
+    array.assert_same_trees();
+}
