@@ -5,7 +5,7 @@
 //! closed on exec, and are remembered, so that a program that closes every number it can think of
 //! does not close them.
 
-use crate::{OwnedFd, RawFd, Result};
+use crate::{OsError, OwnedFd, RawFd, Result, low_limit};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -14,6 +14,8 @@ use rustix::process::{Resource, getrlimit};
 
 /// The number from which on our descriptors lie; 0 until first asked for.
 static BASE: AtomicU32 = AtomicU32::new(0);
+/// Our descriptors lie no lower, if they find room.
+pub(crate) const BASE_MIN: u32 = 64;
 /// Above this many descriptors the kernel's table grows large for nothing.
 const BASE_MAX: u64 = 1 << 15;
 /// Numbers that can be remembered.
@@ -31,7 +33,7 @@ pub fn base() -> u32 {
     match BASE.load(Ordering::Relaxed) {
         0 => {
             let limit = getrlimit(Resource::Nofile).current.unwrap_or(BASE_MAX * 2);
-            let base = (limit / 2).clamp(64, BASE_MAX) as u32;
+            let base = (limit / 2).clamp(BASE_MIN.into(), BASE_MAX) as u32;
             BASE.store(base, Ordering::Relaxed);
             base
         }
@@ -39,13 +41,37 @@ pub fn base() -> u32 {
     }
 }
 
-/// Moves a descriptor there and remembers it. If there is no room above, it stays where it is; so
-/// does one that was moved before.
+/// Moves a descriptor that is to stay open there and remembers it. If there is no room above, it stays
+/// where it is; so does one that was moved before. A low limit is not in the way
+/// ([`crate::low_limit`]).
 pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
-    let is_low = (fd.as_raw_fd() as u32) < base();
-    let fd = if is_low { fcntl_dupfd_cloexec(&fd, base() as i32).unwrap_or(fd) } else { fd };
-    keep(fd.as_raw_fd());
+    let fd = raise_for_a_while(fd);
+    if (fd.as_raw_fd() as u32) < base()
+        && low_limit::is_noted()
+        && let Some(raised) = low_limit::raise(fd.as_fd())
+    {
+        forget(fd.as_raw_fd());
+        keep(raised.as_raw_fd());
+        return Ok(raised);
+    }
     Ok(fd)
+}
+
+/// Moves a descriptor as [`raise`] does, but leaves it where it is under a low limit.
+fn raise_for_a_while(fd: OwnedFd) -> OwnedFd {
+    let is_low = (fd.as_raw_fd() as u32) < base();
+    let raised = if is_low { fcntl_dupfd_cloexec(&fd, base() as i32) } else { Err(OsError::EXIST) };
+    keep(raised.as_ref().unwrap_or(&fd).as_raw_fd());
+    match raised {
+        Ok(raised) => {
+            // It may have been ours there, while there was no room above.
+            if is_raised(fd.as_raw_fd()) {
+                forget(fd.as_raw_fd());
+            }
+            raised
+        }
+        Err(_) => fd,
+    }
 }
 
 /// A descriptor out of the program's way whose number is forgotten before it is closed: another
@@ -54,9 +80,9 @@ pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
 pub struct Raised(OwnedFd);
 
 impl Raised {
-    /// Moves a descriptor as [`raise`] does.
+    /// Moves a descriptor as [`raise`] does, but leaves it where it is under a low limit.
     pub fn new(fd: OwnedFd) -> Result<Self> {
-        raise(fd).map(Self)
+        Ok(Self(raise_for_a_while(fd)))
     }
 }
 
@@ -150,6 +176,19 @@ fn place_of(marks: &'static [AtomicU64], fd: RawFd) -> Option<(&'static AtomicU6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_was_ours_for_want_of_room_is_forgotten_once_there_is_room() {
+        let file = rustix::fs::open(c"/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+        // A number that no other test is given.
+        let low = fcntl_dupfd_cloexec(&file, 50).unwrap();
+        let number = low.as_raw_fd();
+        keep(number);
+        let raised = raise(low).unwrap();
+        assert!(raised.as_raw_fd() as u32 >= base());
+        assert!(!is_raised(number));
+        forget(raised.as_raw_fd());
+    }
 
     #[test]
     fn a_raised_descriptor_leaves_the_low_number_free() {

@@ -10,6 +10,7 @@ pub mod file_limit;
 pub mod file_ring;
 pub mod high_fd;
 pub mod inherited;
+pub mod low_limit;
 pub mod node;
 pub mod ofd_lock;
 pub mod place;

@@ -482,7 +482,8 @@ impl Files {
     /// parked ([`dax::parked`]). Returns whether there was anything.
     pub fn free_descriptors(&self) -> bool {
         let any_idle = self.discard_idle();
-        if self.keep.count == 0 || !(self.keep.allowed)() {
+        // What lies above the limit takes no number of the program's.
+        if self.keep.count == 0 || !(self.keep.allowed)() || sys::low_limit::is_noted() {
             return any_idle;
         }
         let held = self.held.lock();

@@ -435,6 +435,7 @@ fn attach_quietly(config: &Config, notices: &mut Notices) -> Result<Namespace, O
     let files = Files::keeping_open(array, keep).map_err(|error| {
         let remedy = match error {
             OsError::NOMEM => "this process has too little address space for them (ulimit -v): give it more",
+            OsError::MFILE => "this process may have too few descriptors for them (ulimit -n): give it more",
             _ => "check the members' permissions",
         };
         let notice = || format!("cannot open the array's tables under .cxlraid ({error}); {remedy}");

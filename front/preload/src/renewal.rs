@@ -42,6 +42,7 @@ pub(crate) fn forget() {
 
 /// Attaches to the array, with the descriptors and the directory that the kernel says.
 pub(crate) fn attach() {
+    let _room = sys::low_limit::make_room(|| !::array::runtime::is_filtered());
     sys::file_limit::refresh();
     array::start_again(crate::own::environment());
     directory::look();

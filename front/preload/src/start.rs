@@ -89,6 +89,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     #[cfg(not(test))]
     crate::arch::entry::prepare();
     process::start();
+    let room = sys::low_limit::make_room(|| !::array::runtime::is_filtered());
     crate::arch::entry::place_stacks();
     sys::file_limit::refresh();
     // SAFETY: the caller's promise.
@@ -126,6 +127,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     inherited.into_iter().rev().for_each(crate::array::adopt);
     crate::array::forget_former_programs();
     crate::calls::directory::start();
+    drop(room);
     prepared.patch();
     filter::open();
     if environment.get(b"CXLRAID_DEBUG_SITES").is_some() {

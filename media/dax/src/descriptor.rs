@@ -7,7 +7,7 @@
 
 use crate::parked::{self, Place};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use sys::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OsError, OwnedFd, RawFd, high_fd};
+use sys::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OsError, OwnedFd, RawFd, high_fd, low_limit};
 
 /// Of the numbers that are ours (half of what RLIMIT_NOFILE allows) such a part is for backing files
 /// of files that programs have open.
@@ -106,9 +106,15 @@ impl Descriptor {
     }
 
     /// The descriptor of a backing file that a program has open. It is moved out of the program's
-    /// way, or parked if there are many. One that was out of the way before stays.
+    /// way, or parked if there are many. One that was out of the way before stays. Under a low limit
+    /// it lies above the limit.
     pub(crate) fn of_file(fd: OwnedFd, may: fn() -> bool) -> Result<Self, OsError> {
         if high_fd::is_raised(fd.as_raw_fd()) {
+            return Ok(Self::lasting(fd));
+        }
+        // A parked file takes a number below the limit whenever it is fetched.
+        let fd = if low_limit::is_noted() { high_fd::raise(fd)? } else { fd };
+        if high_fd::is_raised(fd.as_raw_fd()) && fd.as_raw_fd() as u32 >= high_fd::base() {
             return Ok(Self::lasting(fd));
         }
         let is_counted = RESIDENT.fetch_add(1, Ordering::Relaxed) < high_fd::base() as usize / SHARE;

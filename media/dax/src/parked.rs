@@ -281,7 +281,13 @@ fn new_ring() -> Result<Ring, OsError> {
 /// make system calls that it has not made before; it is asked once. None if nothing can be parked.
 pub(crate) fn park(fd: BorrowedFd<'_>, may: fn() -> bool) -> Option<Place> {
     if PERMITTED.load(Ordering::Relaxed) == UNKNOWN {
-        PERMITTED.store(if may() { YES } else { NO }, Ordering::Relaxed);
+        // Where no number is free, it cannot be found out.
+        let permitted = match may() {
+            true => YES,
+            false if fcntl_dupfd_cloexec(fd, LOWEST_NUMBER).is_err() => return None,
+            false => NO,
+        };
+        PERMITTED.store(permitted, Ordering::Relaxed);
     }
     if PERMITTED.load(Ordering::Relaxed) == NO {
         return None;

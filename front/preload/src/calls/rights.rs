@@ -85,6 +85,7 @@ pub(crate) fn change(call: &mut Call) -> Verdict {
 pub(crate) fn restrict(call: &mut Call) -> Verdict {
     if call.number == __NR_seccomp as usize || call.args[0] == PR_SET_SECCOMP {
         ARE_CALLS_RESTRICTED.store(true, Ordering::Relaxed);
+        sys::low_limit::make_no_copies();
     }
     Verdict::Pass
 }
