@@ -9,6 +9,9 @@
 //! into memory, and a call that the guest is still to make itself. A deputy's end sends no signal;
 //! only the guest waits for it.
 //!
+//! A deputy also serves a call for which its process has no number left ([`crate::scarce`]). That
+//! deputy has a descriptor table of its own. Below, *guest* means whoever has made the deputy.
+//!
 //! Invariants: of the copied memory only what never changes after the start is believed
 //! (configuration, prefixes, patched sites): a thread of the process may have been in the middle of
 //! anything. When a deputy has ended, no descriptor of the library's that it opened is left.
@@ -19,7 +22,7 @@ use crate::calls::data::{self, Buffer};
 use crate::calls::links;
 use crate::calls::{OPEN, directory, handler};
 use crate::uapi::{PR_SET_PDEATHSIG, SIGKILL};
-use crate::{array, counts, guest, process, program, renewal, signals};
+use crate::{apart, array, counts, guest, process, program, renewal, signals};
 use core::mem::ManuallyDrop;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -58,10 +61,30 @@ pub(crate) fn is_active() -> bool {
 /// Has a call of the calling guest served, with `args` for its arguments. The arena is the
 /// caller's, and active.
 pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
+    have_served(call, args, Table::Shared)
+}
+
+/// Has a call of the calling thread served by a deputy with descriptors of its own. The arena is the
+/// caller's, and active. EMFILE if there is no such deputy.
+pub(crate) fn serve_apart(call: &mut Call) -> Verdict {
+    have_served(call, call.args, Table::Own)
+}
+
+/// Whose descriptors a deputy has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    /// The guest's.
+    Shared,
+    /// A copy of the guest's.
+    Own,
+}
+
+fn have_served(call: &mut Call, args: [usize; 6], table: Table) -> Verdict {
     debug_assert!(arena::is_active());
     let answer = Answer { verdict: None, scratch: call.scratch, then: None, gives_up: false, stored: Vec::new() };
     let answer = Box::into_raw(Box::new(answer));
-    let flags = (CLONE_FILES | CLONE_FS | CLONE_VFORK) as usize;
+    let shared = if table == Table::Shared { CLONE_FILES } else { 0 };
+    let flags = (shared | CLONE_FS | CLONE_VFORK) as usize;
     let guest = process::getpid();
     // SAFETY: a copy of this process, which goes on here with memory of its own; this thread waits
     // until it has ended.
@@ -69,10 +92,10 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     if pid == 0 {
         (call.args, call.then) = (args, None);
         die_with(guest);
-        act(call, answer, guest);
+        act(call, answer, guest, table);
     }
     if pid < 0 {
-        return Verdict::Done(pid);
+        return if table == Table::Shared { Verdict::Done(pid) } else { Verdict::error(OsError::MFILE) };
     }
     // SAFETY: waits for the deputy, and stores nothing.
     unsafe { syscall(nr::__NR_wait4 as usize, [pid as usize, 0, __WALL as usize, 0, 0, 0]) };
@@ -109,8 +132,12 @@ fn end() -> ! {
 }
 
 /// The deputy's life.
-fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
+fn act(call: &mut Call, answer: *mut Answer, guest: u32, table: Table) -> ! {
     ANSWER.store(answer, Ordering::Relaxed);
+    let table = if table == Table::Shared && apart::leave_full_table(call) { Table::Own } else { table };
+    if table == Table::Own {
+        apart::make_room(call);
+    }
     high_fd::forget_all();
     signals::catch_faults();
     // Signals come to the guest.
@@ -119,7 +146,9 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
     process::own_tables();
     renewal::forget();
     renewal::attach();
-    let verdict = counts::apart(|| answer_to(call));
+    // Calls on a descriptor would be told something else.
+    let lacks_numbers = array::namespace().is_err_and(|error| error == OsError::MFILE);
+    let verdict = if lacks_numbers { Verdict::error(OsError::MFILE) } else { counts::apart(|| answer_to(call, table)) };
     if let Verdict::Done(descriptor @ 0..) = verdict
         && guest::opens(call.number)
         && let Ok(namespace) = array::namespace()
@@ -146,8 +175,9 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
     end()
 }
 
-fn answer_to(call: &mut Call) -> Verdict {
+fn answer_to(call: &mut Call, table: Table) -> Verdict {
     let verdict = match handler(call.number)(call) {
+        Verdict::Pass if table == Table::Own => links::serve_apart(call),
         Verdict::Pass => links::on_nameless(call).unwrap_or(Verdict::Pass),
         verdict => verdict,
     };

@@ -13,6 +13,8 @@ use crate::descriptors::{Moment, Presence};
 use crate::guest;
 use crate::mappings;
 use crate::process;
+use crate::scarce;
+use crate::shortage::NO_NUMBER;
 use crate::signals::{self, alternate};
 use crate::stack;
 use crate::table::{ROWS, Row, Way};
@@ -104,6 +106,7 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     loop {
         match serve_row(call) {
             Verdict::Done(REPLACED) => {}
+            Verdict::Done(NO_NUMBER) => return scarce::serve(call, serve_row),
             Verdict::Done(FOREIGN_MOUNT) => {
                 crate::array::tell_foreign_mount();
                 return Verdict::error(sys::OsError::IO);

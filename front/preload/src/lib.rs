@@ -18,6 +18,7 @@ extern crate alloc as heap;
 
 mod abort;
 mod alloc;
+mod apart;
 mod arch;
 mod arena;
 mod array;
@@ -48,6 +49,8 @@ mod renewal;
 mod report;
 #[cfg(not(test))]
 mod runtime;
+mod scarce;
+mod shortage;
 mod signals;
 mod stack;
 mod start;

@@ -12,6 +12,7 @@ use super::paths::{self, Where};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::lock::{Lock, RawLock};
+use crate::shortage::Shortage;
 use crate::{process, program};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -231,13 +232,14 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
             Verdict::from_result(enter(path.path()).map(|()| 0))
         }
         Where::Host => {
+            let shortage = Shortage::begin();
             if let Some(link) = super::links::link_behind(AT_FDCWD, call.args[0]) {
                 return Verdict::from_result(enter_open(&link).map(|()| 0));
             }
             if let Some(path) = super::links::entered(AT_FDCWD, call.args[0], true, false) {
                 return Verdict::from_result(enter(path[..path.len() - 1].into()).map(|()| 0));
             }
-            moved(call.kernel(), false)
+            shortage.refusal().unwrap_or_else(|| moved(call.kernel(), false))
         }
     }
 }

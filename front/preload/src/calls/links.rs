@@ -20,6 +20,7 @@ use crate::array;
 use crate::call::{Call, Verdict};
 use crate::deputy;
 use crate::program;
+use crate::shortage::Shortage;
 use crate::table::{ROWS, Row};
 use crate::uapi::IN_DONT_FOLLOW;
 use ::array::config::normalise;
@@ -201,6 +202,22 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
                 Verdict::PassWith { number: call.number, args: call.args }
             })
         }
+    }
+}
+
+/// In a deputy whose descriptors are not the program's: the array's answer to a call with paths of
+/// the host, if one of them leads into the array. Every other call is the program's to make.
+pub(crate) fn serve_apart(call: &mut Call) -> Verdict {
+    let row = &ROWS[call.number];
+    let follow = match kind(call) {
+        Kind::Other => return Verdict::Pass,
+        Kind::Make { follow } | Kind::Look { follow } | Kind::Change { follow } | Kind::Open { follow } => follow,
+    };
+    match retry(call, row, follow, Clue::None) {
+        Some(verdict) => verdict,
+        // It may lead to what the program has open, and this process has not.
+        None if meets_magic(call, row, follow) => Verdict::error(OsError::MFILE),
+        None => Verdict::Pass,
     }
 }
 
@@ -480,10 +497,14 @@ pub(crate) fn link_at_host(path: &[u8]) -> Option<Link> {
     behind_magic(AT_FDCWD, path).map(Link::Other)
 }
 
-/// Whether the kernel meets on a path of the host what `without` keeps it from following.
+/// Whether the kernel meets on a path of the host what `without` keeps it from following. Where no
+/// descriptor is free for the question, that is noted ([`Shortage`]).
 fn meets(base: RawFd, path: &[u8], follow: bool, without: ResolveFlags) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
     let found = start_of(base, path).map(|base| openat2(base, path, flags, Mode::empty(), without));
+    if matches!(found, Some(Err(OsError::MFILE | OsError::NFILE))) {
+        Shortage::note();
+    }
     matches!(found, Some(Err(OsError::LOOP)))
 }
 
@@ -498,12 +519,17 @@ fn start_of<'a>(base: RawFd, path: &[u8]) -> Option<BorrowedFd<'a>> {
 }
 
 /// Makes the call again with the paths in the array that its paths lead to; None if none does. What
-/// it opens there may be waited for by the stub.
+/// it opens there may be waited for by the stub. Where no descriptor is free to find out, the call is
+/// refused: the kernel would act on what the host has, or on one member.
 fn retry(call: &mut Call, row: &Row, follow: bool, clue: Clue) -> Option<Verdict> {
+    let shortage = Shortage::begin();
     let mut ways: [Option<Way>; ARGUMENT_COUNT] = [const { None }; ARGUMENT_COUNT];
     for path in paths_of(call, row) {
         let follow = follow && !is_new_name(call, path);
         ways[path] = way_in(base_of(call, row, path), call.args[path], follow, is_about_name(call, path), clue);
+    }
+    if let Some(refusal) = shortage.refusal() {
+        return Some(refusal);
     }
     if ways.iter().all(Option::is_none) {
         return None;

@@ -9,6 +9,7 @@ use super::paths::{self, AT_FDCWD, Asked, Where};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::deputy;
+use crate::shortage::Shortage;
 use crate::table::ROWS;
 use heap::vec::Vec;
 use namespace::{ProgramPath, Reached};
@@ -154,6 +155,7 @@ fn on_name<T>(
 ) -> Verdict {
     let Where::Array(mut path) = at.locate(call) else { return Verdict::Pass };
     array::tell();
+    let shortage = Shortage::begin();
     for _ in 0..LINK_COUNT_MAX {
         match act(path.path()) {
             Ok(Reached::Array(value)) => return Verdict::from_result(answer(value)),
@@ -165,7 +167,7 @@ fn on_name<T>(
                     Some(open) => return led_out(open.link().to_vec()),
                     None => path = Asked::absolute(again),
                 },
-                None => return led_out(host),
+                None => return shortage.refusal().unwrap_or_else(|| led_out(host)),
             },
             Err(error) => return Verdict::error(error),
         }
@@ -182,11 +184,15 @@ pub(crate) fn serve_two(
     act: impl FnOnce(ProgramPath<'_>, ProgramPath<'_>) -> Result<Reached<(), (Vec<u8>, Vec<u8>)>, OsError>,
 ) -> Verdict {
     let mut places = (from.locate(call), to.locate(call));
+    let shortage = Shortage::begin();
     match places {
         (Where::Host, Where::Host) => return Verdict::Pass,
         (Where::Host, _) => places.0 = entered(call, from),
         (_, Where::Host) => places.1 = entered(call, to),
         _ => {}
+    }
+    if let Some(refusal) = shortage.refusal() {
+        return refusal;
     }
     array::tell();
     match places {
