@@ -98,7 +98,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 67] = [
+pub(crate) const CASES: [Case; 68] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -159,6 +159,8 @@ pub(crate) const CASES: [Case; 67] = [
     // Files beyond a share of the limit are fetched for each call, and told of by no count of calls.
     Case { traceable: false, ..program("many", &[("PROGRAM", "many")], 10) },
     Case { traceable: false, ..program("crowded", &[("PROGRAM", "crowded")], 10) },
+    // Deputies make calls, and the kernel refuses some for want of a descriptor.
+    Case { traceable: false, shapes: &[Shape::RAID5, Shape::RAID6], ..program("full", &[("PROGRAM", "full")], 20) },
     // strace shows calls that the kernel refuses for want of a descriptor, and counts them.
     Case {
         traceable: false,
