@@ -453,6 +453,11 @@ impl Runtime {
         Ok(())
     }
 
+    /// Tells whether what a crash left behind has been made good, names and all.
+    pub fn are_names_recovered(&self) -> bool {
+        self.segment().recovered.load(Ordering::Acquire) >= Recovery::Done as u32
+    }
+
     #[inline]
     fn segment(&self) -> &Segment {
         // SAFETY: mapped for the life of self; all fields are atomics, any bytes are valid.

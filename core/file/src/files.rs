@@ -268,10 +268,11 @@ impl Files {
         runtime.end_opening(all.iter().filter(|slot| !has_tables(slot)).collect());
         if files.array.was_alone() || runtime.has_reaped_nameless() {
             // Where a change of names was cut short, the names come first: who makes them whole
-            // clears the orphans then. Those that only a member which is away can make whole are
-            // as they were before that change.
+            // clears the orphans then; so it is after a crash. Those that only a member which is
+            // away can make whole are as they were before that change.
             runtime.with_namespace(|acquired| {
-                if acquired == Acquired::Clean || runtime.do_names_wait_for_member() {
+                let are_whole = acquired == Acquired::Clean || runtime.do_names_wait_for_member();
+                if are_whole && runtime.are_names_recovered() {
                     files.clear_orphans();
                 }
             });
@@ -690,12 +691,15 @@ impl Files {
         });
     }
 
-    /// Notes that a file that had no name has one now (O_TMPFILE and linkat). The caller has it
-    /// open.
+    /// Notes that a file that had no name has one now (O_TMPFILE and linkat). If nobody has it open
+    /// and its record is free or another file's, that stays: its last user has just closed it.
     pub fn linked(&self, attribute: Attribute) {
         self.array.runtime().with_open_files(|_| {
-            if let Some(shared) = self.shared_if_open(attribute) {
+            let shared = self.shared_if_open(attribute);
+            if shared.is_some() || self.state_of(attribute) == Some(InodeState::Orphan) {
                 self.table.set_state(&self.array, attribute.inode, InodeState::Used);
+            }
+            if let Some(shared) = shared {
                 let name = Name::of(&shared.unlinked);
                 shared.unlinked.store(Name::Has as u32, Ordering::Release);
                 self.discard_if_kept(attribute, name);

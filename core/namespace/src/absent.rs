@@ -584,7 +584,7 @@ impl Namespace {
         for (path, item) in self.tree(slot)? {
             let Some(attribute) = item.attribute.filter(|_| self.is_proven(&item)) else { continue };
             let is_accounted_for = names.contains_key(&key(attribute)) || removed.contains(&key(attribute));
-            if !is_accounted_for && !self.is_in_foreign_hands(&path) && !self.never_had(reference, attribute)? {
+            if !is_accounted_for && !self.is_in_foreign_hands(&path) && !self.never_had(reference, attribute, Some(&path))? {
                 lost.push(path);
             }
         }

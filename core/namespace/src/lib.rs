@@ -51,6 +51,7 @@ mod open;
 mod opened;
 mod path;
 mod recover;
+mod relink;
 mod remembered;
 mod replace;
 mod replay;

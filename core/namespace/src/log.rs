@@ -202,6 +202,7 @@ impl Namespace {
                 Err(error) => Err(error),
                 Ok(()) => {
                     runtime.names_are_whole();
+                    self.files().clear_orphans();
                     self.without_failing(|| self.files().free_orphans())?;
                     self.files().clear_sums();
                     Ok(())

@@ -173,7 +173,6 @@ impl Namespace {
         let reference = if is_left { reference } else { self.array().first_in_use()? };
         let reference = self.reference_that_lacks_nothing(reference)?;
         self.array().before_change()?;
-        self.files().clear_orphans();
         self.complete_first(reference)?;
         for slot in self.array().in_use().without(reference).iter() {
             // What the reference has lost and cannot be spared for stays where it is.
@@ -187,6 +186,8 @@ impl Namespace {
                 Ok(_is_whole) => {}
             }
         }
+        // Not before: some member may have a file of the reference's in `.cxlraid` alone.
+        self.files().clear_orphans();
         self.array().before_change()
     }
 
@@ -197,7 +198,8 @@ impl Namespace {
         Ok(names.iter().any(|other| other.strip_prefix(ASIDE) == Some(name.as_bytes())))
     }
 
-    /// Gives files of the first member their attribute whose maker died before.
+    /// Gives files of the first member their attribute whose maker died before, and notes that files
+    /// have a name whose maker died as it gave them their first.
     fn complete_first(&self, first: Slot) -> Result<()> {
         for (path, item) in self.tree(first)? {
             if item.kind == FileType::RegularFile && item.attribute.is_none() && item.stat.st_size == 0 && item.stat.st_nlink == 1
@@ -205,6 +207,9 @@ impl Namespace {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
                 let fd = open_below(self.root(first)?, &path[1..], flags, Mode::empty())?;
                 self.bind(first, &fd, self.files().create_inode(&path)?)?;
+            }
+            if let Some(file) = item.attribute.filter(|&file| self.files().state_of(file) == Some(InodeState::Orphan)) {
+                self.files().linked(file);
             }
         }
         Ok(())
@@ -300,6 +305,12 @@ impl Namespace {
                 places.entry(key(attribute)).or_insert(name);
             }
         }
+        for attribute in wanted.values().filter_map(|item| item.attribute) {
+            let place = file::orphan_path(attribute);
+            if !places.contains_key(&key(attribute)) && !self.lacks(slot, &join(b"/", &place), Some(attribute))? {
+                places.insert(key(attribute), place);
+            }
+        }
         let known: BTreeMap<_, ()> = wanted.values().filter_map(|item| Some((key(item.attribute?), ()))).collect();
         for (path, item) in present {
             let Some(attribute) = item.attribute.filter(|&attribute| known.contains_key(&key(attribute))) else { continue };
@@ -371,7 +382,7 @@ impl Namespace {
             // comes into use.
             return Ok(true);
         }
-        Ok(self.files().size_on_members(file)? == 0 || self.files().note_lost(file, slot) || self.never_had(slot, file)?)
+        Ok(self.files().size_on_members(file)? == 0 || self.files().note_lost(file, slot) || self.never_had(slot, file, None)?)
     }
 
     /// Gives a name the owner, mode and extended attributes of `item`, which is at `there` on
@@ -469,7 +480,7 @@ impl Namespace {
 }
 
 /// What a run that was cut short has set aside, below the member's root.
-fn aside(root: &OwnedFd) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn aside(root: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     let directory = format::DIRECTORY.to_bytes();
     let names = names_in(root, directory)?;
     Ok(names.iter().filter(|name| name.starts_with(ASIDE)).map(|name| join(directory, name)).collect())

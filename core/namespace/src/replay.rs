@@ -22,14 +22,15 @@ use crate::everywhere::is_shortage;
 use crate::located::Located;
 use crate::mounts::open_within;
 use crate::no_room::is_full;
-use crate::recover::{Item, Places};
+use crate::recover::{Item, Places, key};
+use crate::relink::{Linked, is_by_descriptor};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use array::config::is_below;
 use file::Name;
 use format::{Attribute, InodeState, NameKind, NameRecord};
 use intent::Records;
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, utimensat};
 use sys::{AsFd, OsError, Result};
 use units::{MemberSet, Slot};
 
@@ -38,6 +39,9 @@ use units::{MemberSet, Slot};
 /// made it. When that member is back it shows. The first change puts the member on record, and
 /// takes what waits for what nobody has made.
 pub(crate) const UNDECIDED: OsError = OsError::NOTRECOVERABLE;
+
+/// How often times are compared that somebody may be setting.
+const ROUNDS: usize = 4;
 
 /// What the namespace lock is taken for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,9 +134,10 @@ impl Namespace {
         let furthest = positions.iter().filter_map(|(_, position)| *position).max().unwrap_or(0);
         let (log, mut can_advance) = (self.log()?, true);
         let window: Vec<_> = records.range(lowest + 1..).filter_map(|(_, found)| found_record(found)).collect();
+        let linked = Linked::of(&window);
         for (index, &record) in window.iter().enumerate() {
             let (sequence, offset) = (record.sequence, records[&record.sequence].offset as u64);
-            let later = Later { records: &window[index + 1..], furthest };
+            let later = Later { records: &window[index + 1..], furthest, linked: &linked };
             if record.leaves_no_trace() {
                 // Names are compared as a whole.
                 return Err(OsError::NOTSUP);
@@ -145,6 +150,9 @@ impl Namespace {
                 // back as it is.
                 self.array().before_change()?;
                 log.store(self.array().in_use(), offset, &NameRecord { void: true, ..record });
+                continue;
+            }
+            if is_by_descriptor(&record) && self.take_back_link(&record, &later)? {
                 continue;
             }
             let (mut full, mut refusal) = (MemberSet::EMPTY, OsError::NOSPC);
@@ -166,6 +174,10 @@ impl Namespace {
                 return Ok(false);
             }
             self.settle(&record)?;
+            // Its last user has closed it meanwhile.
+            if is_by_descriptor(&record) && self.take_back_link(&record, &later)? {
+                continue;
+            }
             // Should this be cut short, a member has come as far as it says, or one change further:
             // nothing is mistaken for a later thing of the same name.
             can_advance &= self.is_brought(&record, behind);
@@ -176,7 +188,7 @@ impl Namespace {
         if !self.follow_renamed(lowest, records, reference)? {
             return Ok(false);
         }
-        self.free_unmade(lowest, records, purpose)?;
+        self.free_unmade(lowest, records, purpose, &linked)?;
         Ok(true)
     }
 
@@ -249,11 +261,13 @@ impl Namespace {
             // A directory with files of the array in it is left: then names are compared as a
             // whole, which sets those files aside first.
             self.clear(slot, &Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;
-            if self.put(slot, path, item, &mut Places::new())? {
-                self.equalise_with(reference, there, slot, path, item)
-            } else {
-                Ok(())
+            let mut places = Places::new();
+            if let Some(attribute) = item.attribute
+                && let Some(place) = self.own_places(slot, attribute)?.pop()
+            {
+                places.insert(key(attribute), place);
             }
+            if self.put(slot, path, item, &mut places)? { self.equalise_with(reference, there, slot, path, item) } else { Ok(()) }
         };
         // A member that is away looks at the log when it is back: if it has not made the change
         // either, it is given the name as well.
@@ -267,12 +281,15 @@ impl Namespace {
     /// Whether a member that lacks a file has lost nothing with it: its file system had not made
     /// durable that the file was made. Then nobody has synchronised the file since, and a store
     /// that is durable by itself (MAP_SYNC) would have made the file so.
-    pub(crate) fn never_had(&self, slot: Slot, file: Attribute) -> Result<bool> {
+    ///
+    /// A file that was made without a name may have been synchronised before it was given `name`:
+    /// whether the member lacks it for the same reason, and has lost bytes, is told of that name
+    /// if there is one.
+    pub(crate) fn never_had(&self, slot: Slot, file: Attribute, name: Option<&[u8]>) -> Result<bool> {
         let log = self.log()?;
         let Some(position) = self.position(log, slot).filter(|_| self.is_durable(slot)) else { return Ok(false) };
         let makes = |record: &NameRecord<'_>| {
-            record.file == Some(file)
-                && (record.kind == NameKind::Make || record.kind == NameKind::Link && record.path.is_empty())
+            record.file == Some(file) && (record.kind == NameKind::Make || is_by_descriptor(record) && Some(record.to) == name)
         };
         let records = log.read(self.array().in_use());
         Ok(records.range(position + 1..).any(|(_, found)| found_record(found).is_some_and(|record| makes(&record))))
@@ -337,6 +354,10 @@ impl Namespace {
         let (from, to) = (record.path.get(1..).unwrap_or(b""), record.to.get(1..).unwrap_or(b""));
         if self.is_done(slot, record)? {
             let name = match record.kind {
+                NameKind::Attributes if slot != reference => {
+                    self.follow(reference, slot, record.path, later)?;
+                    return self.follow_times(reference, slot, record.path, later);
+                }
                 NameKind::Make | NameKind::Attributes => record.path,
                 NameKind::Link => record.to,
                 NameKind::Rename if !record.exchange => {
@@ -373,6 +394,7 @@ impl Namespace {
             NameKind::Link if !from.is_empty() && !self.lacks(slot, record.path, record.file)? => {
                 self.mending(|| later_if(link_on(root, from, to)))
             }
+            NameKind::Link if from.is_empty() && self.relink(slot, record, later)? => Ok(()),
             NameKind::Link => self.bring(slot, record.to, record.file, later),
             NameKind::Attributes => Ok(()),
         }
@@ -394,6 +416,43 @@ impl Namespace {
             if let Some(item) = self.item_or_none(reference, &there)? {
                 return if own.is_like(&item) { self.equalise_with(reference, &there, slot, path, &item) } else { Ok(()) };
             }
+        }
+        Ok(())
+    }
+
+    /// Gives what a name stands for on one member the times that it has on another, where `later`
+    /// changes have moved it there. That is done for an open file, too: if its members wait for
+    /// the time of a write, they are all given that later on.
+    fn follow_times(&self, reference: Slot, slot: Slot, path: &[u8], later: &Later<'_>) -> Result<()> {
+        let Some(own) = self.item_or_none(slot, path)? else { return Ok(()) };
+        for there in later.places(path) {
+            let Some(item) = self.item_or_none(reference, &there)? else { continue };
+            if !own.is_like(&item) || item.is_file() && item.attribute.is_none() {
+                return Ok(());
+            }
+            let from = Located::below(self.root(reference)?.as_fd(), &there[1..])?;
+            let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
+            // Who has the file open may give the members another time just now, the reference
+            // perhaps first: then that is copied in the next round.
+            for _ in 0..ROUNDS {
+                let (wanted, present) = (from.stat()?, at.stat()?);
+                let modified = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec);
+                if modified(&wanted) == modified(&present) {
+                    break;
+                }
+                let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as i64 };
+                let times = Timestamps {
+                    last_access: time(wanted.st_atime, wanted.st_atime_nsec),
+                    last_modification: time(wanted.st_mtime, wanted.st_mtime_nsec),
+                };
+                match self.mending(|| utimensat(at.directory(), at.name(), &times, AtFlags::SYMLINK_NOFOLLOW)) {
+                    // Times differ for other reasons as well: nobody is kept from changing names
+                    // because they are not his to set.
+                    Err(OsError::PERM | OsError::ACCESS) => break,
+                    result => result?,
+                }
+            }
+            return Ok(());
         }
         Ok(())
     }
@@ -465,18 +524,24 @@ impl Namespace {
                 files.unlinked(gone, Name::Lost, || false);
             }
         }
-        let first_name = match record.kind {
-            NameKind::Make => record.path,
-            NameKind::Link if record.path.is_empty() => record.to,
-            _ => b"",
-        };
-        if let Some(file) = record.file
-            && !first_name.is_empty()
-            && files.state_of(file) == Some(InodeState::Orphan)
-            && !self.lacks(first, first_name, record.file)?
-        {
+        let Some(file) = record.file else { return Ok(()) };
+        let is_orphan = files.state_of(file) == Some(InodeState::Orphan);
+        if record.kind == NameKind::Make && is_orphan && !self.lacks(first, record.path, record.file)? {
             self.array().before_change()?;
             files.has_name(file);
+        }
+        if is_by_descriptor(record) && (is_orphan || files.is_nameless(file)) {
+            if self.lacks(first, record.to, record.file)? {
+                return Ok(());
+            }
+            let mut have_all = true;
+            for slot in self.array().in_use().iter() {
+                have_all &= !self.lacks(slot, record.to, record.file)?;
+            }
+            self.array().before_change()?;
+            // Others may have it open, for whom it had no name until now. A member that lacks the
+            // name keeps what it has in `.cxlraid`.
+            if have_all || files.is_open(file) { files.linked(file) } else { files.has_name(file) }
         }
         Ok(())
     }
@@ -487,7 +552,7 @@ impl Namespace {
     /// # Errors
     /// [`UNDECIDED`] with `Purpose::Look` if a member that is away, and not on record, may have
     /// kept such a name.
-    fn free_unmade(&self, lowest: u64, records: &Records, purpose: Purpose) -> Result<()> {
+    fn free_unmade(&self, lowest: u64, records: &Records, purpose: Purpose, linked: &Linked) -> Result<()> {
         let mut names: BTreeMap<(u64, u64), Vec<&[u8]>> = BTreeMap::new();
         let mut made: Vec<Attribute> = Vec::new();
         for record in records.range(lowest + 1..).filter_map(|(_, found)| found_record(found)) {
@@ -497,7 +562,7 @@ impl Namespace {
                 }
                 continue;
             };
-            if record.kind == NameKind::Make {
+            if record.kind == NameKind::Make || is_by_descriptor(&record) {
                 made.push(file);
             }
             names.entry((file.inode, file.generation)).or_default().extend([record.path, record.to]);
@@ -512,7 +577,7 @@ impl Namespace {
                 Err(_) => true,
             };
             let kept = self.array().in_use().iter().any(|slot| known.iter().any(|path| is_at(slot, path)));
-            if !kept && self.files().state_of(file) == Some(InodeState::Used) {
+            if !kept && self.files().state_of(file) == Some(InodeState::Used) && !self.is_named_anywhere(file, linked)? {
                 if self.waits_for_member(purpose) {
                     // No position has come to this change (`is_brought`), so the next replay comes
                     // back to it.
@@ -527,10 +592,11 @@ impl Namespace {
 }
 
 /// The changes behind one that is done again.
-struct Later<'a> {
-    records: &'a [NameRecord<'a>],
+pub(crate) struct Later<'a> {
+    pub(crate) records: &'a [NameRecord<'a>],
     /// The last one that a member is known to have made.
     furthest: u64,
+    pub(crate) linked: &'a Linked,
 }
 
 impl Later<'_> {
@@ -543,7 +609,7 @@ impl Later<'_> {
 }
 
 /// Where what was at `path` is after these changes.
-fn renamed(path: &[u8], later: &[NameRecord<'_>]) -> Vec<u8> {
+pub(crate) fn renamed(path: &[u8], later: &[NameRecord<'_>]) -> Vec<u8> {
     let mut path = path.to_vec();
     for record in later.iter().filter(|record| record.kind == NameKind::Rename) {
         if is_below(&path, record.path) {
@@ -557,7 +623,7 @@ fn renamed(path: &[u8], later: &[NameRecord<'_>]) -> Vec<u8> {
 
 /// What is in the way of a change, though all changes before it are made, is of a later one: an
 /// earlier recovery came further, and a second crash took the position that said so.
-fn later_if(result: Result<()>) -> Result<()> {
+pub(crate) fn later_if(result: Result<()>) -> Result<()> {
     match result {
         Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) => Ok(()),
         result => result,

@@ -3,21 +3,22 @@
 //!
 //! Two tests use [`Run`]: after each change it copies the members' trees; then, for seeded choices
 //! of one moment per member, the copies are put in place, the runtime segment is removed, and the
-//! array is attached anew. The other tests make one state by hand. All but the last need members on
-//! a file system that `dax::detect` does not call volatile; elsewhere they do nothing.
+//! array is attached anew. The other tests make one state by hand, some of them that of a death. Tests
+//! with [`durable_array`] need members on a file system that `dax::detect` does not call volatile;
+//! elsewhere they do nothing.
 
 mod common;
 
 use common::*;
 use cxlraid_namespace::{Node, OFlags, Reached, RenameFlags};
-use file::Keep;
+use file::{Keep, Name};
 use layout::Level;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use sys::OsError;
-use sys::rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
+use sys::rustix::fs::{Timespec, Timestamps, XattrFlags, fgetxattr, fsetxattr};
 
 const CREATE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC);
 
@@ -502,5 +503,201 @@ fn what_is_put_by_hand_in_the_place_of_the_last_file_is_not_given_to_the_other_m
             let opened = inside(array.namespace.open(b"/data/last", OFlags::RDONLY, 0));
             assert_eq!(read(&opened), b"what was stored", "{kind} on member {slot}");
         }
+    }
+}
+
+fn text() -> Vec<u8> {
+    (0..50_000_u32).map(|at| (at % 251) as u8).collect()
+}
+
+/// An open file with [`text`]: with the name `/data/a`, or made without a name.
+fn file_to_link(array: &TestArray, has_name: bool) -> cxlraid_namespace::Opened {
+    let (path, flags) = if has_name { ("/data/a", CREATE) } else { ("/data", OFlags::TMPFILE | OFlags::RDWR) };
+    let opened = inside(array.namespace.open(path.as_bytes(), flags, 0o640));
+    write(&opened, 0, &text());
+    opened
+}
+
+fn orphan(member: &Path, file: format::Attribute) -> PathBuf {
+    member.join(std::str::from_utf8(&file::orphan_path(file)).unwrap())
+}
+
+/// All members are in use and have the same names, and these names lead to [`text`], which fits.
+fn assert_text_at(array: &TestArray, names: &[&str], what: &str) {
+    assert_eq!(array.namespace.files().array().in_use().len(), array.members.len(), "{what}");
+    let tree = array.assert_same_trees();
+    assert_eq!(tree.values().filter(|entry| entry.kind == '-').count(), names.len(), "{what}: {tree:?}");
+    for name in names {
+        let opened = inside(array.namespace.open(format!("/data/{name}").as_bytes(), OFlags::RDWR, 0));
+        assert!(read(&opened) == text(), "{what}: {name}");
+        assert_eq!(file_of(&opened).verify(), Ok(0), "{what}: {name}");
+    }
+}
+
+/// The link, and a change after it, have become durable on some members only. The others have the
+/// file by its old name.
+#[test]
+fn a_durable_file_linked_by_a_descriptor_just_before_a_crash_keeps_its_bytes() {
+    for (level, member_count, behind) in
+        [(Level::Raid5, 3, &[1, 2][..]), (Level::Raid1, 3, &[1, 2]), (Level::Raid0, 2, &[1]), (Level::Raid5, 3, &[0])]
+    {
+        for is_renamed in [false, true] {
+            let Some(mut array) = durable_array(level, member_count) else { return };
+            let names = array.namespace;
+            let opened = file_to_link(&array, true);
+            let before = position(&array.members[0]);
+            inside(names.link_descriptor(opened.anchor.as_fd(), &opened.node, b"/data/new"));
+            if is_renamed {
+                inside(names.rename(b"/data/new", b"/data/moved", RenameFlags::empty()));
+            }
+            drop(opened);
+            let name = if is_renamed { "moved" } else { "new" };
+            for &slot in behind {
+                std::fs::remove_file(array.members[slot].join("data").join(name)).unwrap();
+                set_position(&array.members[slot], before);
+            }
+            array.restart();
+            assert_text_at(&array, &["a", name], &format!("RAID {level}, {behind:?} behind, {name}"));
+        }
+    }
+}
+
+/// The link is durable on some members only. The others have nothing of the file, or its link in
+/// `.cxlraid`.
+#[test]
+fn a_file_made_without_a_name_and_linked_just_before_a_crash_is_whole_or_not_there() {
+    for (level, member_count, behind, is_left) in [
+        (Level::Raid5, 3, &[1, 2][..], false),
+        (Level::Raid0, 2, &[1], false),
+        (Level::Raid5, 3, &[0, 1], false),
+        (Level::Raid5, 3, &[2], true),
+        (Level::Raid1, 3, &[1, 2], true),
+    ] {
+        for (is_renamed, is_kept) in [(false, false), (true, false), (false, true)] {
+            let what = format!("RAID {level}, {behind:?} behind, renamed {is_renamed}, kept {is_kept}");
+            let Some(mut array) = durable_array(level, member_count) else { return };
+            let names = array.namespace;
+            let before = position(&array.members[0]);
+            let opened = file_to_link(&array, false);
+            let file = file_of(&opened).attribute();
+            inside(names.link_descriptor(opened.anchor.as_fd(), &opened.node, b"/data/new"));
+            if is_renamed {
+                inside(names.rename(b"/data/new", b"/data/moved", RenameFlags::empty()));
+            }
+            drop(opened);
+            let name = if is_renamed { "moved" } else { "new" };
+            for &slot in behind {
+                let member = &array.members[slot];
+                if is_kept {
+                    std::fs::hard_link(member.join("data").join(name), orphan(member, file)).unwrap();
+                }
+                std::fs::remove_file(member.join("data").join(name)).unwrap();
+                set_position(member, before);
+            }
+            array.restart();
+            assert_text_at(&array, &[name][..usize::from(is_left || is_kept)], &what);
+            if !is_left && !is_kept {
+                assert_eq!(array.namespace.files().state_of(file), None, "{what}");
+                drop(inside(array.namespace.open(b"/data/new", CREATE, 0o640)));
+            }
+            assert!(array.members.iter().all(|member| !orphan(member, file).exists()), "{what}");
+        }
+    }
+}
+
+/// Puts a link by a descriptor back to where only the members that are not `behind` had it, and
+/// nothing was noted of the file.
+fn leave_half_linked(array: &TestArray, file: format::Attribute, behind: &[usize]) {
+    for &slot in behind {
+        std::fs::remove_file(array.members[slot].join("data/new")).unwrap();
+    }
+    array.namespace.files().unlinked(file, Name::Kept, || false);
+}
+
+/// A process dies between two members as it links a file that it alone has open.
+#[test]
+fn a_file_made_without_a_name_whose_maker_dies_as_it_links_it_is_whole_or_not_there() {
+    for (level, member_count, behind, is_left) in [
+        (Level::Raid5, 3, &[1, 2][..], false),
+        (Level::Raid0, 2, &[1], false),
+        (Level::Raid5, 3, &[2], true),
+        (Level::Raid1, 3, &[1, 2], true),
+    ] {
+        let mut array = TestArray::with(level, member_count);
+        let opened = file_to_link(&array, false);
+        let file = file_of(&opened).attribute();
+        inside(array.namespace.link_descriptor(opened.anchor.as_fd(), &opened.node, b"/data/new"));
+        leave_half_linked(&array, file, behind);
+        std::mem::forget(opened);
+        array.restart();
+        assert_text_at(&array, &["new"][..usize::from(is_left)], &format!("RAID {level}, {behind:?} behind"));
+        assert_eq!(array.namespace.files().state_of(file).is_some(), is_left);
+    }
+}
+
+/// As if a process had died that held the namespace lock.
+fn leave_a_change(names: cxlraid_namespace::Namespace) {
+    let runtime = names.files().array().runtime();
+    names.between_changes(|| runtime.names_are_unfinished());
+}
+
+/// A process dies as it links a file that another has open: each member has the file in `.cxlraid`.
+/// The other closes it after the next change of names, or before that, and then the file is gone.
+#[test]
+fn a_file_whose_maker_dies_as_it_links_it_and_that_another_has_open_gets_its_name() {
+    for (level, member_count) in [(Level::Raid5, 3), (Level::Raid1, 3), (Level::Raid0, 2)] {
+        for (made, is_closed_before) in (0..=member_count).flat_map(|made| [(made, false), (made, true)]) {
+            let what = format!("RAID {level}, {made} members have the link, closed before {is_closed_before}");
+            let array = TestArray::with(level, member_count);
+            let names = array.namespace;
+            let opened = file_to_link(&array, false);
+            let file = file_of(&opened).attribute();
+            inside(names.link_descriptor(opened.anchor.as_fd(), &opened.node, b"/data/new"));
+            for member in &array.members {
+                std::fs::hard_link(member.join("data/new"), orphan(member, file)).unwrap();
+            }
+            leave_half_linked(&array, file, &(made..member_count).collect::<Vec<_>>());
+            leave_a_change(names);
+            let is_left = !is_closed_before && made > 0;
+            if is_closed_before {
+                drop(opened);
+                inside(names.mkdir(b"/data/dir", 0o750));
+            } else {
+                inside(names.mkdir(b"/data/dir", 0o750));
+                assert_eq!(file_of(&opened).name() == Name::Has, is_left, "{what}");
+                drop(opened);
+            }
+            assert_text_at(&array, &["new"][..usize::from(is_left)], &what);
+            assert!(array.members.iter().all(|member| !orphan(member, file).exists()), "{what}");
+            assert_eq!(names.files().state_of(file).is_some(), is_left, "{what}");
+        }
+    }
+}
+
+/// A process dies between two members as it sets times, of what is open or not.
+#[test]
+fn times_whose_setting_a_death_cut_short_are_the_same_on_all_members() {
+    let time = |seconds| Timespec { tv_sec: seconds, tv_nsec: 5 };
+    let times = Timestamps { last_access: time(1000), last_modification: time(2000) };
+    for (path, is_open) in [("file", false), ("file", true), ("dir", false), ("link", false)] {
+        let array = TestArray::new();
+        let names = array.namespace;
+        inside(names.mkdir(b"/data/dir", 0o750));
+        inside(names.symlink(b"nowhere", b"/data/link"));
+        let opened = create(names, "/data/file");
+        let opened = is_open.then_some(opened);
+        inside(names.utimens(format!("/data/{path}").as_bytes(), &times, false));
+        let place = |slot: usize| array.members[slot].join("data").join(path);
+        for slot in [1, 2] {
+            let touched = Command::new("touch").args(["-h", "-d", "@77"]).arg(place(slot)).status().unwrap();
+            assert!(touched.success());
+        }
+        leave_a_change(names);
+        inside(names.symlink(b"other", b"/data/other"));
+        for slot in 0..3 {
+            let found = place(slot).symlink_metadata().unwrap();
+            assert_eq!((found.mtime(), found.mtime_nsec()), (2000, 5), "{path} on member {slot}, open {is_open}");
+        }
+        drop(opened);
     }
 }
