@@ -251,7 +251,7 @@ fn change(signal: usize, mut action: Action) -> sys::Result<Action> {
     let previous = ENTRIES[signal].load();
     ENTRIES[signal].store(action);
     if action.handler == SIG_IGN {
-        order::flush();
+        order::flush(signal);
     }
     match kernel_action(signal, Some(for_kernel(signal, action))) {
         Ok(_) => Ok(previous),

@@ -12,7 +12,7 @@
 //! signal that stands and that the program takes by itself (sigwaitinfo(2), in a handler of another
 //! signal) tells what was deferred first.
 
-use super::{ENTRIES, Info, queue, send_plainly};
+use super::{ENTRIES, Info, SIGNAL_COUNT, queue, send_plainly};
 use crate::mask::{ALL_BUT_FAULTS, set_mask};
 use crate::stack;
 use crate::thread::word;
@@ -23,24 +23,31 @@ use sys::raw::syscall;
 
 /// The lowest real-time signal of the kernel.
 const FIRST: usize = 32;
-/// The words of siginfo that the kernel keeps of a signal.
+/// How many words of siginfo the kernel keeps of a signal.
 const INFO_WORDS: usize = 6;
-/// The last of them, which no kind of real-time signal uses.
+/// The index of the last of these words, which no kind of real-time signal uses.
 const MARK: usize = INFO_WORDS - 1;
-/// What is there in a signal that stands for one that is kept.
+/// What the word at [`MARK`] holds in a signal that stands for one that is kept.
 const STANDS: usize = 0x6378_6c72_6169_6473;
-/// Which of these words says when the signal was kept: the number of [`FLUSHES`]. The mark's own
-/// place is free in what is kept, but for what the sender has put there.
+/// How many words are kept of a signal: those of its siginfo as they came, and behind them, at index
+/// [`INFO_WORDS`], the number of [`FLUSHES`] when the signal was kept.
 const KEPT_WORDS: usize = INFO_WORDS + 1;
+/// How many signals a thread can keep.
 const KEPT_COUNT: usize = word::KEPT_SIGNALS_WORDS / KEPT_WORDS;
 
-/// Counts the times that the program has begun to ignore a signal: the kernel forgets those signals
-/// of its number that wait then.
-static FLUSHES: AtomicUsize = AtomicUsize::new(0);
+/// Counts for each number the times that the program has begun to ignore that signal. The kernel
+/// then forgets those signals of the number that wait.
+static FLUSHES: [AtomicUsize; SIGNAL_COUNT + 1] = [const { AtomicUsize::new(0) }; SIGNAL_COUNT + 1];
 
-/// The program ignores a signal from now on.
-pub(super) fn flush() {
-    FLUSHES.fetch_add(1, Ordering::Relaxed);
+/// Notes that the program ignores a signal from now on.
+pub(super) fn flush(signal: usize) {
+    if let Some(flushes) = FLUSHES.get(signal) {
+        flushes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn flushes(signal: usize) -> usize {
+    FLUSHES.get(signal).map_or(0, |flushes| flushes.load(Ordering::Relaxed))
 }
 
 type Kept = [usize; KEPT_WORDS];
@@ -56,12 +63,14 @@ fn store(index: usize, kept: &Kept) {
 }
 
 /// Returns how many signals the calling thread has kept. A child of fork or vfork has a copy of its
-/// parent's block, or that block itself, and none of the signals in it: for the child it is 0.
+/// parent's thread block, or that block itself, but none of the signals in it: in the child the
+/// number is 0.
 fn count() -> usize {
     let count = word(word::KEPT_SIGNALS_COUNT).load(Ordering::Relaxed);
     if count != 0 && word(word::KEPT_SIGNALS_THREAD).load(Ordering::Relaxed) != stack::thread() { 0 } else { count }
 }
 
+/// Keeps a signal behind all others. Returns false if there is no room.
 fn push(kept: &Kept) -> bool {
     let count = count();
     if count == KEPT_COUNT {
@@ -73,6 +82,7 @@ fn push(kept: &Kept) -> bool {
     true
 }
 
+/// Takes the signal at `index` out of those that are kept, and returns it.
 fn remove(index: usize) -> Kept {
     let (removed, count) = (load(index), count());
     for index in index + 1..count {
@@ -82,20 +92,19 @@ fn remove(index: usize) -> Kept {
     removed
 }
 
-/// The first one that is kept of a signal. Those that the kernel has forgotten meanwhile are
-/// forgotten here.
+/// Returns the index of the first kept signal of this number. Signals that were kept before the
+/// program last began to ignore their number are forgotten here.
 fn first(signal: usize) -> Option<usize> {
-    let flushes = FLUSHES.load(Ordering::Relaxed);
     let mut index = 0;
     while index < count() {
         let kept = load(index);
-        if kept[0] as u32 as usize == signal && kept[INFO_WORDS] == flushes {
-            return Some(index);
-        }
-        if kept[INFO_WORDS] == flushes {
-            index += 1;
-        } else {
+        let number = kept[0] as u32 as usize;
+        if kept[INFO_WORDS] != flushes(number) {
             remove(index);
+        } else if number == signal {
+            return Some(index);
+        } else {
+            index += 1;
         }
     }
     None
@@ -106,16 +115,19 @@ fn words(info: &mut Info) -> &mut [usize; INFO_WORDS] {
     unsafe { &mut *core::ptr::from_mut(info).cast() }
 }
 
+/// Returns what is to be kept of a signal.
 fn kept(info: &mut Info) -> Kept {
     let [a, b, c, d, e, f] = *words(info);
-    [a, b, c, d, e, f, FLUSHES.load(Ordering::Relaxed)]
+    [a, b, c, d, e, f, flushes(a as u32 as usize)]
 }
 
+/// Whether the order of signals of this number is kept: real-time signals that may not interrupt
+/// their own handler.
 fn has_order(signal: usize) -> bool {
     signal >= FIRST && ENTRIES.get(signal).is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & SA_NODEFER == 0)
 }
 
-/// Sends the calling thread a signal again that is deferred.
+/// Sends the calling thread again a signal that is deferred.
 pub(super) fn send_again(signal: usize, info: &mut Info) {
     if has_order(signal) {
         undisturbed(|| send_in_order(signal, info));
@@ -150,7 +162,7 @@ fn send_in_order(signal: usize, info: &mut Info) {
     }
 }
 
-/// A signal is about to be handled: puts into `info` what the program is to be told first.
+/// Puts into `info`, when a signal is about to be handled, what the program is to be told first.
 #[inline]
 pub(super) fn tell_first(signal: usize, info: &mut Info) {
     if signal >= FIRST {
@@ -171,7 +183,7 @@ fn exchange(signal: usize, info: &mut Info) {
 fn exchange_kept(signal: usize, info: &mut Info, stands: bool) {
     let Some(index) = first(signal) else { return };
     if !stands && !is_pending(signal) {
-        // None stands for what is kept: the program has taken it by itself.
+        // No signal stands for what is kept any more: the program has taken those by itself.
         while let Some(index) = first(signal) {
             remove(index);
         }
@@ -185,7 +197,8 @@ fn exchange_kept(signal: usize, info: &mut Info, stands: bool) {
     *words(info) = [a, b, c, d, e, f];
 }
 
-/// Whether a signal that is blocked here, since its handler is about to begin, waits.
+/// Whether a further signal of this number waits. The number is blocked here, since its handler is
+/// about to begin.
 fn is_pending(signal: usize) -> bool {
     let mut pending = 0_u64;
     // SAFETY: the kernel stores a mask.
