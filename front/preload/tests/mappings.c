@@ -707,6 +707,43 @@ static void private_failure(void) {
     CHECK(munmap(own, 60 * PAGE) == 0 && touch(own, 0) / 100 == SIGSEGV);
 }
 
+/* Threads that load a page behind the end go on while the file grows: what is stored to the page then is not replaced by what
+   the file has. By chance: without that look some in ten thousand stores were lost. */
+static volatile char *grown;
+static atomic_int growth_ends;
+static _Thread_local sigjmp_buf again;
+static void on_bus(int signal) {
+    (void)signal;
+    siglongjmp(again, 1);
+}
+
+static void *load_behind_the_end(void *unused) {
+    (void)unused;
+    sigsetjmp(again, 1);
+    while (!growth_ends) (void)grown[3 * PAGE];
+    return NULL;
+}
+
+static void private_growth(void) {
+    pthread_t threads[3];
+    int fd = open_file(O_RDWR);
+    CHECK(ftruncate(fd, PAGE) == 0);
+    signal(SIGBUS, on_bus);
+    grown = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    CHECK(grown != MAP_FAILED);
+    for (int index = 0; index < 3; index++) CHECK(pthread_create(&threads[index], NULL, load_behind_the_end, NULL) == 0);
+    for (double end = seconds() + 3; seconds() < end;) {
+        CHECK(ftruncate(fd, 16 * PAGE) == 0);
+        grown[3 * PAGE] = 0x55;
+        usleep(200);
+        CHECK(grown[3 * PAGE] == 0x55);
+        CHECK(ftruncate(fd, PAGE) == 0);
+        CHECK(mmap((void *)grown, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == grown);
+    }
+    growth_ends = 1;
+    for (int index = 0; index < 3; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+}
+
 /* A process dies with pages that were stored to; another that has the file mapped makes them good, by itself. */
 static void survivor(void) {
     int fd = open_file(O_RDWR);
@@ -1644,6 +1681,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "reader-failure")) reader_failure();
     else if (!strcmp(what, "reader-gone")) reader_gone();
     else if (!strcmp(what, "private-failure")) private_failure();
+    else if (!strcmp(what, "private-growth")) private_growth();
     else if (!strcmp(what, "children")) children();
     else if (!strcmp(what, "pages")) pages();
     else if (!strcmp(what, "calls")) calls();

@@ -174,11 +174,14 @@ impl Mappings {
         let Some(private) = self.privates.iter().find(|private| private.start <= page && page < private.end) else {
             return Mended::No;
         };
-        let Some(area) = Area::around(page) else { return Mended::No };
-        if area.is_anonymous && is_there(page) {
+        let (offset, size) = (private.offset + (page - private.start) as u64, private.file.size());
+        // Also where the file has grown while this thread waited for the lock, or another thread has
+        // mended the page: what the program has stored to it since is not to be replaced. What is not
+        // there although the file was that long before is lost.
+        if is_there(page) {
             return Mended::Before;
         }
-        let (offset, size) = (private.offset + (page - private.start) as u64, private.file.size());
+        let Some(area) = Area::around(page) else { return Mended::No };
         if area.is_anonymous || area.is_shared || offset >= size {
             return Mended::No;
         }

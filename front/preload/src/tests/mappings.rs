@@ -511,6 +511,14 @@ fn a_member_may_fail_while_mapped_privately() {
     }
 }
 
+/// By chance: without the look whether the page is there by now most runs lose a store.
+#[test]
+fn what_is_stored_to_a_private_page_that_growth_has_brought_stays() {
+    for shape in [("1", 2, "65536"), ("5", 3, "4096")] {
+        assert!(Scene::new("private-growth", shape).run("private-growth").success(), "{shape:?}");
+    }
+}
+
 #[test]
 fn the_unit_is_what_the_program_advises() {
     for shape in [("5", 3, "2097152"), ("1", 2, "65536"), ("5", 3, "65536")] {
