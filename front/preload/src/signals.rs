@@ -65,6 +65,8 @@ const FLAGS_KNOWN: u64 = (SA_NOCLDSTOP | SA_NOCLDWAIT | SA_EXPOSE_TAGBITS | SA_R
 const SIGNAL_COUNT: usize = 64;
 const SIG_DFL: usize = 0;
 const SIG_IGN: usize = 1;
+/// The code of SIGBUS of an access that is not aligned, if the program wants to hear of such.
+const BUS_ADRALN: i32 = 1;
 /// The length of the code at `entry::signal_return`.
 const RETURN_BYTES: usize = 9;
 
@@ -380,8 +382,10 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
         if unsafe { persist::fault::recover(core::ptr::from_mut(context).cast(), info.address) } {
             return 0;
         }
-        let access = Access { address: info.address, instruction: context.address(), forbidden: signal == SIGSEGV };
-        if inside().load(Ordering::Relaxed) == 0 && fault::resolve(access) {
+        let access = Access { address: info.address, forbidden: signal == SIGSEGV, refused: context.refused() };
+        // What is not aligned is not there for want of a page.
+        let is_access = signal == SIGSEGV || info.code != BUS_ADRALN;
+        if is_access && inside().load(Ordering::Relaxed) == 0 && fault::resolve(access) {
             return 0;
         }
     }

@@ -1620,6 +1620,74 @@ static void sharer(void) {
     raise(SIGKILL);
 }
 
+/* Mappings that are replaced while other threads use them: by a longer one over the beginning, as programs do that have reserved
+   the addresses for it, and by other memory. No thread meets a fault, and no store to the file is lost. */
+static volatile char *place;
+static atomic_int place_is_left;
+static int place_fd;
+
+static void *load_at_place(void *unused) {
+    (void)unused;
+    while (!place_is_left) (void)place[100], (void)place[PAGE + 900];
+    return NULL;
+}
+
+static void *count_at_place(void *counted) {
+    while (!place_is_left) {
+        ++*(volatile int *)(place + 256);
+        ++*(int *)counted;
+    }
+    return NULL;
+}
+
+static void *read_to_place(void *unused) {
+    (void)unused;
+    while (!place_is_left) CHECK(pread(place_fd, (char *)place + 2 * PAGE, 100, 0) == 100);
+    return NULL;
+}
+
+static void in_place(void) {
+    enum { STEP = 16 * PAGE, ROUNDS = 100 };
+    static char text[STEP];
+    void *(*const uses[])(void *) = {load_at_place, count_at_place, read_to_place};
+    place_fd = open_file(O_RDWR | O_APPEND);
+    /* 'l': longer; 'r': longer, and only read; 'o': other memory. */
+    for (const char *kind = "lro"; *kind; kind++) {
+        pthread_t threads[3];
+        const int count = *kind == 'r' ? 1 : 3, rights = *kind == 'r' ? PROT_READ : PROT_READ | PROT_WRITE;
+        int counted = 0;
+        CHECK(ftruncate(place_fd, 0) == 0 && write(place_fd, text, STEP) == STEP);
+        place = mmap(NULL, (size_t)STEP * (ROUNDS + 2), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        CHECK(place != MAP_FAILED);
+        CHECK(mmap((void *)place, STEP, rights, MAP_SHARED | MAP_FIXED, place_fd, 0) == place);
+        place_is_left = 0;
+        for (int index = 0; index < count; index++) CHECK(pthread_create(&threads[index], NULL, uses[index], &counted) == 0);
+        for (int round = 1; round <= ROUNDS; round++) {
+            size_t bytes = STEP;
+            if (*kind == 'o') {
+                const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+                CHECK(mmap((void *)place, STEP, PROT_READ | PROT_WRITE, flags, -1, 0) == place);
+                usleep(100);
+            } else {
+                CHECK(write(place_fd, text, STEP) == STEP);
+                bytes = (size_t)STEP * (round + 1);
+            }
+            CHECK(mmap((void *)place, bytes, rights, MAP_SHARED | MAP_FIXED, place_fd, 0) == place);
+            usleep(200);
+        }
+        place_is_left = 1;
+        for (int index = 0; index < count; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+        if (*kind == 'l') CHECK(counted > 0 && *(volatile int *)(place + 256) == counted);
+        CHECK(munmap((void *)place, (size_t)STEP * (ROUNDS + 2)) == 0);
+        /* What is not there any more is a fault as ever. */
+        CHECK(touch(place + 100, 0) / 100 == SIGSEGV && touch(place + 100, 1) / 100 == SIGSEGV);
+        char *closed = mmap((void *)place, STEP, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        CHECK(closed == place && touch(closed, 1) / 100 == SIGSEGV && touch(closed, 0) == 0 && munmap(closed, STEP) == 0);
+        signal(SIGSEGV, SIG_DFL);
+        signal(SIGBUS, SIG_DFL);
+    }
+}
+
 /* Shared memory takes the place of a part of a mapping, and stays what it is. */
 static void attached(void) {
     int fd = open_file(O_RDWR), segment = shmget(IPC_PRIVATE, 2 * PAGE, IPC_CREAT | 0600);
@@ -1648,6 +1716,7 @@ int main(int count, char **arguments) {
     if (!strcmp(what, "agreement")) agreement();
     else if (!strcmp(what, "ends")) ends();
     else if (!strcmp(what, "attached")) attached();
+    else if (!strcmp(what, "in-place")) in_place();
     else if (!strcmp(what, "changes")) changes();
     else if (!strcmp(what, "crowd")) crowd();
     else if (!strcmp(what, "together")) together(0);

@@ -545,8 +545,10 @@ impl super::Mappings {
     /// Has a part of mapping `index` show the file from another offset on.
     fn show_elsewhere(&mut self, index: usize, start: usize, end: usize, offset: u64) -> Result<(), OsError> {
         let shown = Mapping { start, end, composed: start, ..self.list[index].again(offset) };
-        self.replace(start, end, || reserve(start, end - start, MAP_FIXED as usize))?;
-        self.establish(shown)
+        self.composing(|table| {
+            table.replace(start, end, || reserve(start, end - start, MAP_FIXED as usize))?;
+            table.establish(shown)
+        })
     }
 
     /// Composes the mapping that holds the wish's address anew at another place, and gives up the

@@ -67,56 +67,7 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
     if wish.protection & PROT_WRITE as usize != 0 {
         await_release(file)?;
     }
-    let kept = wish.flags & !(MAP_TYPE | MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
-    let mut table = table();
-    let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_ABOVE4G) as usize;
-    let start = if place & MAP_FIXED as usize != 0 && wish.address.is_multiple_of(PAGE) {
-        table.replace(wish.address, wish.address.saturating_add(bytes), || reserve(wish.address, bytes, place))?
-    } else if place == 0 && wish.address == 0 && bytes >= HUGE_PAGE_BYTES {
-        reserve_for_huge(bytes, wish.offset)?
-    } else {
-        reserve(wish.address, bytes, place)?
-    };
-    let file = Shown::new(file);
-    let mapping = |copied: bool| Mapping {
-        start,
-        end: start + bytes,
-        offset: wish.offset,
-        protection: wish.protection,
-        flags: kept,
-        may_write,
-        composed: start,
-        stored: false,
-        followed: false,
-        source: file.mapping_source(),
-        copied,
-        sealed: false,
-        rights: None,
-        answered: file.news(),
-        dont_fork: false,
-        wants_huge: super::unit::wants_huge_by_default(),
-        shows_huge: false,
-        broken: None,
-        quiet_since: None,
-        pass: None,
-        file: file.clone(),
-    };
-    let copied = table.shows_copy(&file, wish);
-    let mut made = table.establish(mapping(copied));
-    if made == Err(OsError::NOMEM) && !copied && file.piece_count(bytes as u64).is_some_and(|count| count > 1) {
-        // The process has nearly as many areas of memory as there may be (vm.max_map_count). A
-        // shared copy takes one.
-        reserve_again(start, bytes)?;
-        made = table.establish(mapping(true)).or(made);
-    }
-    match made {
-        Ok(()) => Ok(start),
-        Err(error) => {
-            // SAFETY: the range was reserved above, and the program does not know it.
-            let _ = unsafe { syscall(__NR_munmap as usize, [start, bytes, 0, 0, 0, 0]) };
-            Err(error)
-        }
-    }
+    table().composing(|table| table.place(file, wish, bytes, may_write))
 }
 
 /// Waits, not for long, while a mount has the file for a program that may store to it by a mapping:
@@ -227,6 +178,59 @@ fn is_small(bytes: u64) -> bool {
 }
 
 impl Mappings {
+    /// Maps `bytes` of a file shared.
+    fn place(&mut self, file: &FileRef, wish: &Wish, bytes: usize, may_write: bool) -> Result<usize, OsError> {
+        let kept = wish.flags & !(MAP_TYPE | MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
+        let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_ABOVE4G) as usize;
+        let start = if place & MAP_FIXED as usize != 0 && wish.address.is_multiple_of(PAGE) {
+            self.replace(wish.address, wish.address.saturating_add(bytes), || reserve(wish.address, bytes, place))?
+        } else if place == 0 && wish.address == 0 && bytes >= HUGE_PAGE_BYTES {
+            reserve_for_huge(bytes, wish.offset)?
+        } else {
+            reserve(wish.address, bytes, place)?
+        };
+        let file = Shown::new(file);
+        let mapping = |copied: bool| Mapping {
+            start,
+            end: start + bytes,
+            offset: wish.offset,
+            protection: wish.protection,
+            flags: kept,
+            may_write,
+            composed: start,
+            stored: false,
+            followed: false,
+            source: file.mapping_source(),
+            copied,
+            sealed: false,
+            rights: None,
+            answered: file.news(),
+            dont_fork: false,
+            wants_huge: super::unit::wants_huge_by_default(),
+            shows_huge: false,
+            broken: None,
+            quiet_since: None,
+            pass: None,
+            file: file.clone(),
+        };
+        let copied = self.shows_copy(&file, wish);
+        let mut made = self.establish(mapping(copied));
+        if made == Err(OsError::NOMEM) && !copied && file.piece_count(bytes as u64).is_some_and(|count| count > 1) {
+            // The process has nearly as many areas of memory as there may be (vm.max_map_count). A
+            // shared copy takes one.
+            reserve_again(start, bytes)?;
+            made = self.establish(mapping(true)).or(made);
+        }
+        match made {
+            Ok(()) => Ok(start),
+            Err(error) => {
+                // SAFETY: the range was reserved above, and the program does not know it.
+                let _ = unsafe { syscall(__NR_munmap as usize, [start, bytes, 0, 0, 0, 0]) };
+                Err(error)
+            }
+        }
+    }
+
     /// Whether a new mapping shows a shared copy of the file: if there is one, if the members
     /// cannot be shown, or if the file is small and may be stored to. What programs tell each other
     /// through small files (the index of SQLite's WAL mode, mutexes) is then not lost with a member

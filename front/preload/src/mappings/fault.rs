@@ -1,13 +1,14 @@
 //! Faults on mappings of array files: a store or load that only has to wait, or that finds that the
 //! file has grown.
 
-use super::private::{self, Mended};
+use super::private::Mended;
 use super::{Mapping, Mappings, PAGE, any, table};
+use crate::arch::context::Refused;
 use crate::arch::helper::on_stack;
 use crate::mask::{ALL_BUT_FAULTS, set_mask};
 use crate::uapi::{SS_AUTODISARM, SS_DISABLE};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use linux_raw_sys::general::{__NR_nanosleep, __NR_sigaltstack};
+use linux_raw_sys::general::{__NR_nanosleep, __NR_sigaltstack, PROT_EXEC};
 use persist::fault::guard;
 use sys::OsError;
 use sys::raw::syscall;
@@ -30,15 +31,38 @@ enum Outcome {
 #[derive(Clone, Copy)]
 pub(crate) struct Access {
     pub(crate) address: usize,
-    /// The address of the instruction that did.
-    pub(crate) instruction: usize,
     /// Whether for want of a right (SIGSEGV), not of a page (SIGBUS).
     pub(crate) forbidden: bool,
+    pub(crate) refused: Refused,
+}
+
+/// The addresses between which the mappings of the array's files have been so far, and what they
+/// were put over. They only grow: when a fault is looked at, another thread may have replaced the
+/// mapping that it was on, and it may have been on addresses that are reserved for one.
+static REACH_START: AtomicUsize = AtomicUsize::new(usize::MAX);
+static REACH_END: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on faults in `start..end` may be those of mappings. The table's lock is held, and the
+/// stack is there ([`prepare_stack`]).
+pub(super) fn reach(start: usize, end: usize) {
+    REACH_START.fetch_min(start, Ordering::AcqRel);
+    REACH_END.fetch_max(end, Ordering::AcqRel);
+}
+
+fn may_be_ours(address: usize) -> bool {
+    REACH_START.load(Ordering::Acquire) <= address && address < REACH_END.load(Ordering::Acquire)
+}
+
+/// In a deputy: no mapping is its own.
+pub(super) fn abandon() {
+    REACH_END.store(0, Ordering::Release);
+    REACH_START.store(usize::MAX, Ordering::Release);
 }
 
 /// The kernel refused an access of the program. True if it may try again.
 pub(crate) fn resolve(access: Access) -> bool {
-    if !any() && !private::any() {
+    // Also where there is no mapping any more: another thread may have put something else there since.
+    if !may_be_ours(access.address) {
         return false;
     }
     // With the lock held no handler of the program may run; the return from this one restores the
@@ -107,8 +131,10 @@ extern "C" fn inquire(inquiry: usize) {
 
 fn outcome_of(table: &mut Mappings, access: Access) -> Outcome {
     let Some(index) = table.at(access.address) else {
-        let mended = if access.forbidden { Mended::No } else { table.mend_private(access.address) };
-        return if mended == Mended::No { Outcome::Fault } else { Outcome::Again };
+        let stores = access.refused == Refused::Store;
+        let mended = if access.forbidden { Mended::No } else { table.mend_private(access.address, stores) };
+        let is_there = mended != Mended::No || is_possible_elsewhere(access);
+        return if is_there { Outcome::Again } else { Outcome::Fault };
     };
     let mut mapping = table.list.remove(index);
     let outcome = outcome_in(table, &mut mapping, access);
@@ -150,19 +176,38 @@ fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Ou
     }
 }
 
-/// Whether the access would not fault now. Of a mapping that can be stored to a store is tried,
-/// which leaves the byte as it is: that loads are possible says nothing of a store.
+/// Whether the access would not fault now. A store is tried, which leaves the byte as it is: that
+/// loads are possible says nothing of a store.
 fn is_possible(mapping: &Mapping, access: Access) -> bool {
-    let (address, stores) = (access.address, mapping.is_writable());
-    // What may only be loaded was stored to, or what may be both was to be executed: a fault
-    // however often it is tried.
-    let own = access.forbidden && !stores || access.instruction == address;
-    if own || address >= mapping.composed {
-        return false;
+    let stores = match access.refused {
+        Refused::Load => false,
+        Refused::Store => true,
+        // What may not be executed is a fault however often it is tried.
+        Refused::Fetch if mapping.protection & PROT_EXEC as usize != 0 => false,
+        // The memory itself has failed, and the processor says no more.
+        Refused::Other if !access.forbidden => mapping.is_writable(),
+        Refused::Fetch | Refused::Other => return false,
+    };
+    access.address < mapping.composed && is_reachable(access.address, stores)
+}
+
+/// Whether an access to what is none of the table's mappings would not fault now. Another thread may
+/// have put something else in the place of a mapping since, from which stores were kept out until
+/// then. An access that would fault again is the program's: what is tried here is what the processor
+/// has refused.
+fn is_possible_elsewhere(access: Access) -> bool {
+    match access.refused {
+        Refused::Load => is_reachable(access.address, false),
+        Refused::Store => is_reachable(access.address, true),
+        Refused::Fetch | Refused::Other => false,
     }
+}
+
+/// Whether the byte at an address can be loaded, and stored to if `stores`. It stays as it is.
+pub(super) fn is_reachable(address: usize, stores: bool) -> bool {
     let byte = address as *const AtomicU8;
     let attempt = || {
-        // SAFETY: a byte of a mapping of ours, whose loss the guard reports; the program's own
+        // SAFETY: a byte of the program's memory, whose loss the guard reports; the program's own
         // accesses to it are not ordered with this one.
         let present = unsafe { (*byte).load(Ordering::Relaxed) };
         if stores {
@@ -171,7 +216,8 @@ fn is_possible(mapping: &Mapping, access: Access) -> bool {
             let _ = unsafe { (*byte).compare_exchange(present, present, Ordering::Relaxed, Ordering::Relaxed) };
         }
     };
-    // SAFETY: the closure owns nothing; no guard is active where the program faults.
+    // SAFETY: the closure owns nothing; no guard is active where the program faults, or after a
+    // served call.
     unsafe { guard(attempt) }.is_ok()
 }
 
@@ -192,16 +238,21 @@ pub(crate) fn last() -> Option<usize> {
 /// the one at `address` are kept out, and says whether the access may be possible now. Another
 /// thread may have been faster.
 pub(crate) fn is_there_now(address: usize) -> bool {
-    if !any() {
+    if !any() && !may_be_ours(address) {
         return false;
     }
     loop {
         let mut table = table();
         let changed = table.catch_up();
-        let Some(index) = table.at(address) else { return changed };
+        let Some(index) = table.at(address) else {
+            // Something else may have taken the place of a mapping. What is only loaded there now is
+            // tried again in vain, a few times.
+            return changed || may_be_ours(address) && is_reachable(address, false);
+        };
         let mapping = &table.list[index];
         if !mapping.sealed {
-            let access = Access { address, instruction: 0, forbidden: false };
+            let refused = if mapping.is_writable() { Refused::Store } else { Refused::Load };
+            let access = Access { address, forbidden: false, refused };
             return changed || is_possible(mapping, access);
         }
         drop(table);

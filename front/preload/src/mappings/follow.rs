@@ -173,6 +173,8 @@ impl Mappings {
         end: usize,
         call: impl FnOnce() -> Result<T, OsError>,
     ) -> Result<T, OsError> {
+        super::fault::prepare_stack()?;
+        super::fault::reach(start, end);
         for index in self.touching(start, end) {
             self.seal(index, start, end);
         }

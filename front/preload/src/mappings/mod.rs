@@ -202,6 +202,9 @@ struct Mappings {
     /// Private ones, in no order.
     privates: Vec<private::Private>,
     unused: unused::Copies,
+    /// How many mappings are being put in a place where one may just have gone
+    /// ([`Mappings::composing`]).
+    composing: usize,
 }
 
 static MAPPINGS: Lock<Mappings> = Lock::new(Mappings {
@@ -210,9 +213,10 @@ static MAPPINGS: Lock<Mappings> = Lock::new(Mappings {
     tracker: None,
     privates: Vec::new(),
     unused: unused::Copies::new(),
+    composing: 0,
 });
-/// How many shared mappings there are, and files without any whose bytes are kept
-/// ([`Followed::keeps_bytes`]); read without the lock.
+/// How many shared mappings there are or are being composed, and files without any whose bytes are
+/// kept ([`Followed::keeps_bytes`]); read without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether there are any: nearly no program has.
@@ -235,8 +239,10 @@ pub(crate) fn abandon() {
     core::mem::forget(table.tracker.take());
     core::mem::forget(core::mem::take(&mut table.privates));
     core::mem::forget(core::mem::replace(&mut table.unused, unused::Copies::new()));
+    table.composing = 0;
     COUNT.store(0, Ordering::Release);
     private::abandon();
+    fault::abandon();
     unused::abandon();
     lend::abandon();
     helper::forget();
@@ -265,7 +271,19 @@ impl Mappings {
         !self.touching(start, end).is_empty() || self.touches_private(start, end)
     }
 
+    /// Does what composes a mapping. From its beginning on there is one for who asks without the
+    /// lock: another thread that meets what the addresses show meanwhile, or changes them, waits.
+    fn composing<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.composing += 1;
+        self.count();
+        let result = work(self);
+        self.composing -= 1;
+        self.count();
+        result
+    }
+
     fn insert(&mut self, mapping: Mapping) {
+        fault::reach(mapping.start, mapping.end);
         let index = self.list.partition_point(|present| present.start < mapping.start);
         self.list.insert(index, Box::new(mapping));
         self.count();
@@ -305,10 +323,10 @@ impl Mappings {
         self.list.iter().any(|mapping| (mapping.stored || mapping.copied) && mapping.file.attribute() == number)
     }
 
-    /// Notes how many mappings and kept files there are.
+    /// Notes how many mappings and kept files there are, and mappings being composed.
     fn count(&self) {
         let kept = self.files.iter().filter(|followed| followed.keeps_bytes() && !self.is_used(followed)).count();
-        COUNT.store(self.list.len() + kept, Ordering::Release);
+        COUNT.store(self.list.len() + kept + self.composing, Ordering::Release);
     }
 
     /// Files without such mappings give their announcement back. What could not be followed is left

@@ -11,15 +11,15 @@
 //! /proc/self/maps shows as the private mapping of a file is replaced.
 
 use super::change::refusal_of_remap;
+use super::fault::is_reachable;
 use super::private_move::Move;
 use super::{Mappings, PAGE, table};
 use crate::alloc::map_anonymous;
 use crate::call::{Call, Verdict};
 use crate::maps::Area;
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use file::FileRef;
 use linux_raw_sys::general::{__NR_mprotect, __NR_mremap, __NR_munmap, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
-use persist::fault::guard;
 use sys::OsError;
 use sys::raw::{check, syscall};
 
@@ -108,7 +108,7 @@ pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
 
 /// A served call met a page at `address` that was not there. Says whether it is now.
 pub(crate) fn mend(address: usize) -> bool {
-    any() && table().mend_private(address) != Mended::No
+    any() && table().mend_private(address, false) != Mended::No
 }
 
 /// What became of a page.
@@ -144,6 +144,7 @@ impl Mappings {
     }
 
     fn add_private(&mut self, private: Private) {
+        super::fault::reach(private.start, private.end);
         self.privates.push(private);
         COUNT.store(self.privates.len(), Ordering::Release);
     }
@@ -168,8 +169,8 @@ impl Mappings {
     }
 
     /// Makes the page at `address`, and those behind it that are lost as well, the program's own,
-    /// if it is a page that shows a member.
-    pub(super) fn mend_private(&mut self, address: usize) -> Mended {
+    /// if it is a page that shows a member. `stores`: the access was a store.
+    pub(super) fn mend_private(&mut self, address: usize, stores: bool) -> Mended {
         let page = address / PAGE * PAGE;
         let Some(private) = self.privates.iter().find(|private| private.start <= page && page < private.end) else {
             return Mended::No;
@@ -178,7 +179,7 @@ impl Mappings {
         // Also where the file has grown while this thread waited for the lock, or another thread has
         // mended the page: what the program has stored to it since is not to be replaced. What is not
         // there although the file was that long before is lost.
-        if is_there(page) {
+        if is_reachable(page, stores) {
             return Mended::Before;
         }
         let Some(area) = Area::around(page) else { return Mended::No };
@@ -187,7 +188,7 @@ impl Mappings {
         }
         let reach = (size - offset).next_multiple_of(PAGE as u64).min(STEP_BYTES as u64) as usize;
         let limit = (page + reach).min(private.end).min(area.addresses.end);
-        let is_lost = |at: &usize| *at == page || !is_there(*at);
+        let is_lost = |at: &usize| *at == page || !is_reachable(*at, false);
         let count = (page..limit).step_by(PAGE).take_while(is_lost).count();
         let made = replace(&private.file, offset, page, count * PAGE, area.protection);
         if made.is_ok() { Mended::Now } else { Mended::No }
@@ -212,14 +213,4 @@ fn replace(file: &FileRef, offset: u64, page: usize, bytes: usize, protection: u
         let _ = unsafe { syscall(__NR_munmap as usize, [copy, bytes, 0, 0, 0, 0]) };
     }
     moved.map(|_| ())
-}
-
-fn is_there(page: usize) -> bool {
-    let attempt = || {
-        // SAFETY: a byte of the program's memory, whose loss the guard reports.
-        let _ = unsafe { (*(page as *const AtomicU8)).load(Ordering::Relaxed) };
-    };
-    // SAFETY: the closure owns nothing; no guard is active where the program faults, or after a
-    // served call.
-    unsafe { guard(attempt) }.is_ok()
 }

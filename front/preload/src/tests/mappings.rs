@@ -307,6 +307,19 @@ fn what_holds_a_lock_can_be_stored_to_when_the_file_has_grown() {
     }
 }
 
+/// By chance: where no thread waited for a mapping that takes the place of the only one, nearly every
+/// run ended with SIGSEGV.
+#[test]
+fn a_mapping_is_replaced_while_other_threads_use_it() {
+    for shape in SHAPES {
+        for tracking in ["", "protect"] {
+            let scene = Scene::new(&format!("in-place-{tracking}"), shape);
+            assert!(scene.run_with("in-place", tracking).success(), "{shape:?} {tracking}");
+            assert!(scene.fits(), "{shape:?} {tracking}");
+        }
+    }
+}
+
 /// By chance: without protection of what is lent before it is followed, most runs fail.
 #[test]
 fn what_is_lent_is_followed_when_the_file_grows_and_locks_outlive_a_change_of_protection() {

@@ -7,6 +7,24 @@ const TRAP_FLAG: u64 = 1 << 8;
 /// The arithmetic flags `lahf` stores: carry, parity, adjust, zero, sign.
 const LAHF_FLAGS: u64 = 0xd5;
 const OVERFLOW_FLAG: u64 = 1 << 11;
+/// The number of the exception of a page fault, and bits of its error code: the page was there, and
+/// what was refused is a store, an access of the program's, the fetch of an instruction.
+const PAGE_FAULT: u64 = 14;
+const ERROR_PRESENT: u64 = 1;
+const ERROR_STORE: u64 = 1 << 1;
+const ERROR_PROGRAM: u64 = 1 << 2;
+const ERROR_FETCH: u64 = 1 << 4;
+
+/// What the processor refused when it raised a fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Load,
+    Store,
+    Fetch,
+    /// No access to a page, or one that a page's protection does not decide alone (a protection
+    /// key, a shadow stack).
+    Other,
+}
 
 /// `struct ucontext` up to the signal mask.
 #[repr(C)]
@@ -43,6 +61,19 @@ impl Context {
     /// Where the thread was interrupted.
     pub(crate) const fn address(&self) -> usize {
         self.rip as usize
+    }
+
+    /// What was refused, in the handler of a signal that a fault has raised.
+    pub(crate) const fn refused(&self) -> Refused {
+        if self.trap != PAGE_FAULT {
+            return Refused::Other;
+        }
+        match self.error & !(ERROR_PRESENT | ERROR_PROGRAM) {
+            0 => Refused::Load,
+            ERROR_STORE => Refused::Store,
+            ERROR_FETCH => Refused::Fetch,
+            _ => Refused::Other,
+        }
     }
 
     /// Makes it go on elsewhere.
