@@ -1688,6 +1688,44 @@ static void in_place(void) {
     }
 }
 
+/* A private mapping over one, and over other memory that holds the same, shows other threads what the file has all the time. */
+static void *look_at_place(void *unused) {
+    (void)unused;
+    while (!place_is_left)
+        for (int page = 0; page < 16; page++) CHECK(place[page * PAGE + 5] == 0x11);
+    return NULL;
+}
+
+static void private_in_place(void) {
+    enum { BYTES = 16 * PAGE };
+    static char text[BYTES];
+    place_fd = open_file(O_RDWR);
+    memset(text, 0x11, sizeof text);
+    CHECK(ftruncate(place_fd, BYTES) == 0 && pwrite(place_fd, text, BYTES, 0) == BYTES);
+    for (const char *before = "psa"; *before; before++) {
+        pthread_t threads[2];
+        place = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, place_fd, 0);
+        CHECK(place != MAP_FAILED);
+        place_is_left = 0;
+        for (int index = 0; index < 2; index++) CHECK(pthread_create(&threads[index], NULL, look_at_place, NULL) == 0);
+        for (double end = seconds() + 0.7; seconds() < end;) {
+            const int rights = PROT_READ | PROT_WRITE;
+            if (*before == 's') CHECK(mmap((void *)place, BYTES, rights, MAP_SHARED | MAP_FIXED, place_fd, 0) == place);
+            if (*before == 'a') {
+                char *other = mmap(NULL, BYTES, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                CHECK(other != MAP_FAILED);
+                memset(other, 0x11, BYTES);
+                CHECK(mremap(other, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place);
+            }
+            CHECK(mmap((void *)place, BYTES, rights, MAP_PRIVATE | MAP_FIXED, place_fd, 0) == place);
+            usleep(100);
+        }
+        place_is_left = 1;
+        for (int index = 0; index < 2; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+        CHECK(munmap((void *)place, BYTES) == 0);
+    }
+}
+
 /* Shared memory takes the place of a part of a mapping, and stays what it is. */
 static void attached(void) {
     int fd = open_file(O_RDWR), segment = shmget(IPC_PRIVATE, 2 * PAGE, IPC_CREAT | 0600);
@@ -1717,6 +1755,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "ends")) ends();
     else if (!strcmp(what, "attached")) attached();
     else if (!strcmp(what, "in-place")) in_place();
+    else if (!strcmp(what, "private-in-place")) private_in_place();
     else if (!strcmp(what, "changes")) changes();
     else if (!strcmp(what, "crowd")) crowd();
     else if (!strcmp(what, "together")) together(0);

@@ -13,7 +13,7 @@ use crate::mappings::change;
 use crate::mappings::compose::{self, Wish, kernel_map, reserve_again};
 use crate::mappings::private;
 use file::FileRef;
-use linux_raw_sys::general::{__NR_mprotect, __NR_munmap};
+use linux_raw_sys::general::__NR_munmap;
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_NORESERVE, MAP_POPULATE,
     MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_SYNC, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
@@ -133,67 +133,86 @@ fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
 /// Makes a private mapping.
 pub(crate) fn map_private(file: &FileRef, wish: &Wish) -> Result<usize, OsError> {
     let bytes = wish.bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(OsError::NOMEM)?;
-    let place = (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
-    let kept = wish.flags & !(MAP_TYPE as usize);
-    // Reserves the range, where the program wants it.
-    let reserved = change::make_way(wish, bytes, || {
-        kernel_map(wish.address, bytes, wish.protection, kept | (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0)
+    if wish.flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED && wish.address.is_multiple_of(PAGE_BYTES) {
+        // Other threads may use what is there: nothing may show in between, and no store may be lost.
+        let show = |is_changed: &mut bool| show(file, wish, wish.address, bytes, is_changed);
+        return private::replace(file, wish.address, bytes, wish.offset, show).map(|()| wish.address);
+    }
+    let flags = wish.flags & !(MAP_TYPE as usize) | (MAP_PRIVATE | MAP_ANONYMOUS) as usize;
+    let reserved = kernel_map(wish.address, bytes, wish.protection, flags, usize::MAX, 0)?;
+    show(file, wish, reserved, bytes, &mut true)?;
+    private::begin(file, reserved, bytes, wish.offset).inspect_err(|_| {
+        let _ = unmap(reserved, bytes);
     })?;
-    let composed = match compose(file, wish, reserved, bytes, kept & !place) {
+    Ok(reserved)
+}
+
+/// Makes addresses show a file privately. Each piece takes the place of what was there in one step
+/// for other threads. `is_changed` becomes true when the addresses are not what they were any more;
+/// if this fails then, nothing is there.
+///
+/// # Errors
+/// Those of mmap(2), and of reading the file.
+fn show(file: &FileRef, wish: &Wish, start: usize, bytes: usize, is_changed: &mut bool) -> Result<(), OsError> {
+    let flags = wish.flags & !(MAP_TYPE | MAP_FIXED_NOREPLACE) as usize | (MAP_PRIVATE | MAP_FIXED) as usize;
+    let composed = match compose(file, wish, start, bytes, flags, is_changed) {
         // The process has nearly as many areas of memory as there may be (vm.max_map_count). A copy
         // takes one.
-        Err(OsError::NOMEM) => reserve_again(reserved, bytes).map(|_| Ok(false))?,
+        Err(OsError::NOMEM) => {
+            *is_changed = true;
+            reserve_again(start, bytes)?;
+            Ok(false)
+        }
         composed => composed,
     };
     let result = composed.and_then(|composed| {
         if composed {
-            return private::begin(file, reserved, bytes, wish.offset);
+            return Ok(());
         }
         // Some pieces may be there, of a member that has failed.
-        let flags = kept & !place | (MAP_PRIVATE | MAP_FIXED) as usize;
-        if map_copy(file, wish, reserved, bytes, flags).is_ok() {
-            // What the file grows by later is not in the copy.
-            return private::begin(file, reserved, bytes, wish.offset);
-        }
-        kernel_map(reserved, bytes, wish.protection, flags | MAP_ANONYMOUS as usize, usize::MAX, 0)?;
-        fill(file, wish, reserved, bytes)
+        map_copy(file, wish, start, bytes, flags)
+            .or_else(|_| private::move_copy(file, wish.offset, start, bytes, wish.protection))
     });
-    match result {
-        Ok(()) => Ok(reserved),
-        Err(error) => {
-            // SAFETY: the range was reserved above.
-            let _ = unsafe { syscall(__NR_munmap as usize, [reserved, bytes, 0, 0, 0, 0]) };
-            Err(error)
-        }
+    if result.is_err() && *is_changed {
+        let _ = unmap(start, bytes);
     }
+    result
 }
 
-/// Replaces the reserved range by pieces of the members' chunks. False if that cannot be.
-fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usize) -> Result<bool, OsError> {
+/// Maps pieces of the members' chunks at `start`, also behind the end of the file. False if that
+/// cannot be.
+fn compose(
+    file: &FileRef,
+    wish: &Wish,
+    start: usize,
+    bytes: usize,
+    flags: usize,
+    is_changed: &mut bool,
+) -> Result<bool, OsError> {
     if file.piece_count(bytes as u64).is_none_or(|count| count > PIECE_COUNT_MAX) {
         return Ok(false);
     }
     // Behind the end of the file there is nothing to show; the kernel sends SIGBUS there, as for
     // any mapping.
-    let mut at = reserved;
+    let mut at = start;
     let mut is_lost = false;
     let copied = file.is_copied();
     let composed = file.for_each_piece(copied, wish.offset, bytes as u64, |piece| {
         // Not opened anew: closing that would take the program's locks on the file away (fcntl(2)).
         let source = piece.backing.fd()?;
-        let flags = kept | (MAP_PRIVATE | MAP_FIXED) as usize;
         let length = piece.bytes as usize;
         kernel_map(at, length, wish.protection, flags, source.as_raw_fd() as usize, piece.member_offset)
             .inspect_err(|&error| is_lost = !copied && file.is_lost_with(piece.slot, error))?;
+        *is_changed = true;
         at += length;
         Ok(())
     });
     if is_lost { Ok(false) } else { composed }
 }
 
-/// Replaces the reserved range by a private mapping of a copy in memory: pages that the program
-/// gives up (MADV_DONTNEED) show the file again, as they do elsewhere.
-fn map_copy(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, flags: usize) -> Result<(), OsError> {
+/// Maps a copy in memory privately at `start`: pages that the program gives up (MADV_DONTNEED) show
+/// the file again, as they do elsewhere.
+fn map_copy(file: &FileRef, wish: &Wish, start: usize, bytes: usize, flags: usize) -> Result<(), OsError> {
     let shown = file.size().saturating_sub(wish.offset).min(bytes as u64) as usize;
     let copied = shown.next_multiple_of(PAGE_BYTES);
     if copied as u64 > sys::file_limit::bytes() {
@@ -210,17 +229,5 @@ fn map_copy(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, flags: u
         unmap(memory, copied)?;
         filled?;
     }
-    kernel_map(reserved, bytes, wish.protection, flags, fd, 0).map(|_| ())
-}
-
-/// Fills the reserved range with a copy.
-fn fill(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize) -> Result<(), OsError> {
-    let protect = |protection: usize| {
-        // SAFETY: the range was reserved by `map` and nobody else knows it yet.
-        check(unsafe { syscall(__NR_mprotect as usize, [reserved, bytes, protection, 0, 0, 0]) })
-    };
-    protect((PROT_READ | PROT_WRITE) as usize)?;
-    // SAFETY: the range is ours and writable.
-    unsafe { file.read_at(wish.offset, reserved as *mut u8, bytes) }?;
-    protect(wish.protection).map(|_| ())
+    kernel_map(start, bytes, wish.protection, flags, fd, 0).map(|_| ())
 }

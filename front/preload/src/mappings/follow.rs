@@ -173,22 +173,29 @@ impl Mappings {
         end: usize,
         call: impl FnOnce() -> Result<T, OsError>,
     ) -> Result<T, OsError> {
+        self.replace_by(start, end, |_| call())
+    }
+
+    /// As [`Self::replace`], where the call may say that the range is not what it was although it
+    /// fails. What is there then is none of the mappings, and left alone.
+    pub(super) fn replace_by<T>(
+        &mut self,
+        start: usize,
+        end: usize,
+        call: impl FnOnce(&mut bool) -> Result<T, OsError>,
+    ) -> Result<T, OsError> {
         super::fault::prepare_stack()?;
         super::fault::reach(start, end);
         for index in self.touching(start, end) {
             self.seal(index, start, end);
         }
-        let result = call();
-        match result {
-            Ok(_) => {
-                self.forget(start, end);
-                self.forget_private(start, end);
-            }
-            Err(_) if self.has_gap(start, end) => {
-                self.forget(start, end);
-                self.forget_private(start, end);
-            }
-            Err(_) => self.let_in(start, end),
+        let mut is_changed = false;
+        let result = call(&mut is_changed);
+        if result.is_ok() || is_changed || self.has_gap(start, end) {
+            self.forget(start, end);
+            self.forget_private(start, end);
+        } else {
+            self.let_in(start, end);
         }
         result
     }

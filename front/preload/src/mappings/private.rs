@@ -60,6 +60,26 @@ pub(crate) fn begin(file: &FileRef, start: usize, bytes: usize, offset: u64) -> 
     Ok(())
 }
 
+/// Makes and notes a private mapping in the place of what is at `start`, with the table's lock held:
+/// `show` does, and says whether the addresses are not what they were any more.
+///
+/// # Errors
+/// What `show` says, and `NOMEM`. What was there stays what it was if `show` has changed nothing.
+pub(crate) fn replace(
+    file: &FileRef,
+    start: usize,
+    bytes: usize,
+    offset: u64,
+    show: impl FnOnce(&mut bool) -> Result<(), OsError>,
+) -> Result<(), OsError> {
+    let end = start.checked_add(bytes).ok_or(OsError::NOMEM)?;
+    table().composing(|table| {
+        table.replace_by(start, end, show)?;
+        table.note_private(file, start, end, offset);
+        Ok(())
+    })
+}
+
 /// `mremap` of one of them; None if it is none.
 pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
     if !any() {
@@ -190,18 +210,23 @@ impl Mappings {
         let limit = (page + reach).min(private.end).min(area.addresses.end);
         let is_lost = |at: &usize| *at == page || !is_reachable(*at, false);
         let count = (page..limit).step_by(PAGE).take_while(is_lost).count();
-        let made = replace(&private.file, offset, page, count * PAGE, area.protection);
+        let made = move_copy(&private.file, offset, page, count * PAGE, area.protection);
         if made.is_ok() { Mended::Now } else { Mended::No }
     }
 }
 
-/// Puts a copy of what the array has in the place of lost pages, in one step for other threads.
-fn replace(file: &FileRef, offset: u64, page: usize, bytes: usize, protection: usize) -> Result<(), OsError> {
+/// Puts a copy of what the array has, in anonymous memory, in the place of what is there, in one step
+/// for other threads.
+///
+/// # Errors
+/// Those of mmap(2), mremap(2) and of reading the file.
+pub(crate) fn move_copy(file: &FileRef, offset: u64, page: usize, bytes: usize, protection: usize) -> Result<(), OsError> {
     let copy = map_anonymous(bytes)?;
     // SAFETY: the copy is ours and that long. What lies behind the end of the file stays zeros.
     let filled = unsafe { file.read_at(offset, copy as *mut u8, bytes) };
     let moved = filled.and_then(|_| {
-        // SAFETY: our own copy, which takes the place of pages that nobody can use.
+        // SAFETY: our own copy, which takes the place of pages that nobody can use, or that the program
+        // wants to be replaced.
         unsafe {
             check(syscall(__NR_mprotect as usize, [copy, bytes, protection, 0, 0, 0]))?;
             let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as usize;
