@@ -698,6 +698,12 @@ static void private_failure(void) {
     CHECK(close(fd) == 0);
     fd = open_file(O_RDWR);
     CHECK(pread(fd, block, PAGE, 5 * PAGE) == PAGE && block[6] == 6);
+    /* Pages that are given up show what the file has. */
+    CHECK(madvise(text, 60 * PAGE, MADV_DONTNEED) == 0 && madvise(own + 10 * PAGE, 50 * PAGE, MADV_DONTNEED) == 0);
+    for (int page = 0; page < 60; page++) {
+        CHECK(text[page * PAGE + 5] == page + 1);
+        if (page >= 10) CHECK(own[page * PAGE + 5] == page + 1 && own[page * PAGE + 6] == page + 1);
+    }
     pid_t child = fork();
     if (child == 0) _exit(own[6 * PAGE + 6] == 78 && text[5] == 1 && hole[6] == 1 ? 0 : 1);
     int status;

@@ -170,8 +170,7 @@ fn show(file: &FileRef, wish: &Wish, start: usize, bytes: usize, is_changed: &mu
             return Ok(());
         }
         // Some pieces may be there, of a member that has failed.
-        map_copy(file, wish, start, bytes, flags)
-            .or_else(|_| private::move_copy(file, wish.offset, start, bytes, wish.protection))
+        show_copy(file, wish, start, bytes, flags)
     });
     if result.is_err() && *is_changed {
         let _ = unmap(start, bytes);
@@ -208,6 +207,14 @@ fn compose(
         Ok(())
     });
     if is_lost { Ok(false) } else { composed }
+}
+
+/// Puts a copy in memory in the place of what is at `start`, in one step for other threads.
+///
+/// # Errors
+/// Those of mmap(2), mremap(2) and of reading the file.
+pub(crate) fn show_copy(file: &FileRef, wish: &Wish, start: usize, bytes: usize, flags: usize) -> Result<(), OsError> {
+    map_copy(file, wish, start, bytes, flags).or_else(|_| private::move_copy(file, wish.offset, start, bytes, wish.protection))
 }
 
 /// Maps a copy in memory privately at `start`: pages that the program gives up (MADV_DONTNEED) show

@@ -11,15 +11,18 @@
 //! /proc/self/maps shows as the private mapping of a file is replaced.
 
 use super::change::refusal_of_remap;
+use super::compose::Wish;
 use super::fault::is_reachable;
 use super::private_move::Move;
 use super::{Mappings, PAGE, table};
 use crate::alloc::map_anonymous;
 use crate::call::{Call, Verdict};
+use crate::calls::map::show_copy;
 use crate::maps::Area;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use file::FileRef;
 use linux_raw_sys::general::{__NR_mprotect, __NR_mremap, __NR_munmap, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
+use linux_raw_sys::general::{MAP_FIXED, MAP_PRIVATE};
 use sys::OsError;
 use sys::raw::{check, syscall};
 
@@ -210,7 +213,9 @@ impl Mappings {
         let limit = (page + reach).min(private.end).min(area.addresses.end);
         let is_lost = |at: &usize| *at == page || !is_reachable(*at, false);
         let count = (page..limit).step_by(PAGE).take_while(is_lost).count();
-        let made = move_copy(&private.file, offset, page, count * PAGE, area.protection);
+        // Pages that the program gives up (MADV_DONTNEED) then show the copy again, and not zeros.
+        let wish = Wish { address: page, bytes: count * PAGE, protection: area.protection, flags: 0, offset };
+        let made = show_copy(&private.file, &wish, page, count * PAGE, (MAP_PRIVATE | MAP_FIXED) as usize);
         if made.is_ok() { Mended::Now } else { Mended::No }
     }
 }
