@@ -750,6 +750,21 @@ static void private_growth(void) {
     for (int index = 0; index < 3; index++) CHECK(pthread_join(threads[index], NULL) == 0);
 }
 
+/* A call of the program that may not load or store at a private page leaves what the program has stored there. */
+static void private_closed(void) {
+    int fd = open_file(O_RDWR);
+    CHECK(pwrite(fd, "file", 4, PAGE) == 4);
+    char *start = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    CHECK(start != MAP_FAILED);
+    memcpy(start + PAGE, "mine", 4);
+    CHECK(mprotect(start, 3 * PAGE, PROT_NONE) == 0);
+    CHECK(pwrite(fd, start + PAGE, 4, 0) == -1 && errno == EFAULT);
+    CHECK(pread(fd, start + PAGE, 4, 0) == -1 && errno == EFAULT);
+    CHECK(mprotect(start, 3 * PAGE, PROT_READ) == 0 && !memcmp(start + PAGE, "mine", 4));
+    CHECK(pread(fd, start + PAGE, 4, 0) == -1 && errno == EFAULT);
+    CHECK(!memcmp(start + PAGE, "mine", 4) && munmap(start, 3 * PAGE) == 0);
+}
+
 /* A process dies with pages that were stored to; another that has the file mapped makes them good, by itself. */
 static void survivor(void) {
     int fd = open_file(O_RDWR);
@@ -1796,6 +1811,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "reader-gone")) reader_gone();
     else if (!strcmp(what, "private-failure")) private_failure();
     else if (!strcmp(what, "private-growth")) private_growth();
+    else if (!strcmp(what, "private-closed")) private_closed();
     else if (!strcmp(what, "children")) children();
     else if (!strcmp(what, "pages")) pages();
     else if (!strcmp(what, "calls")) calls();

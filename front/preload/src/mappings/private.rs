@@ -202,11 +202,12 @@ impl Mappings {
         // Also where the file has grown while this thread waited for the lock, or another thread has
         // mended the page: what the program has stored to it since is not to be replaced. What is not
         // there although the file was that long before is lost.
-        if is_reachable(page, stores) {
+        if is_reachable(address, stores) {
             return Mended::Before;
         }
         let Some(area) = Area::around(page) else { return Mended::No };
-        if area.is_anonymous || area.is_shared || offset >= size {
+        // What the program has closed to itself (PROT_NONE) may hold what it has stored.
+        if area.is_anonymous || area.is_shared || area.protection == 0 || offset >= size {
             return Mended::No;
         }
         let reach = (size - offset).next_multiple_of(PAGE as u64).min(STEP_BYTES as u64) as usize;

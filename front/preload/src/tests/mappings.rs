@@ -524,6 +524,11 @@ fn a_member_may_fail_while_mapped_privately() {
     }
 }
 
+#[test]
+fn what_is_stored_to_a_private_page_stays_when_a_call_may_not_use_it() {
+    behaves("private-closed");
+}
+
 /// By chance: with other memory put there first, every run saw zeros. Of the last shape the chunks
 /// are too small to be mapped, so that the mapping is a copy.
 #[test]
