@@ -8,11 +8,12 @@
 //! The *remainder* of a block is its CRC-32C without the inversions at the beginning and the end; the
 //! CRC-32C is the remainder with [`CRC_OF_ZEROS`] added (by exclusive or). CRC is linear: the remainder
 //! of the exclusive or of several blocks is the exclusive or of their remainders. So the sum of parity
-//! P follows from those of the data. That of an updated Q follows from its old one and from the
-//! remainder of what Q changes by.
+//! P follows from the sums of the data. The sum of an updated Q follows from the old sum of Q and from
+//! the remainder of what Q changes by.
 //!
-//! The loops are those of `template`, on whole blocks: [`Fold`] is what the processor adds. A
-//! processor without it has none of these kernels ([`Kernels::blocks`]).
+//! The loops are those of `template`, on whole blocks, with [`Fold`] added: the instructions by which
+//! a processor computes remainders. A processor without them has none of these kernels
+//! ([`Kernels::blocks`]).
 //!
 //! # Safety of every kernel here
 //! The caller promises what the kernels of `template` ask for: pointers are valid for a block, or the
@@ -56,7 +57,7 @@ pub(crate) trait Fold<L: Line> {
     unsafe fn end(state: Self::State) -> u32;
 }
 
-/// The kernels of one instruction set.
+/// The kernels of one instruction set. Each returns remainders and not sums.
 pub(crate) struct BlockTable {
     pub(crate) mirror: unsafe fn(&[*mut u8], *const u8) -> u32,
     pub(crate) update_p: unsafe fn(&Update) -> [u32; 3],
@@ -90,7 +91,7 @@ unsafe fn load<L: Line>(from: *const u8) -> [L; FOLD_LINES] {
     }
 }
 
-/// Each dst = src. Returns the remainder of the block.
+/// Stores each dst = src. Returns the remainder of the block.
 #[inline(always)]
 pub(crate) unsafe fn mirror<L: Line, F: Fold<L>, const STREAM: bool>(dsts: &[*mut u8], src: *const u8) -> u32 {
     // SAFETY: the caller's promise.
@@ -107,8 +108,9 @@ pub(crate) unsafe fn mirror<L: Line, F: Fold<L>, const STREAM: bool>(dsts: &[*mu
     }
 }
 
-/// p ^= old ^ new; q ^= coefficient * (old ^ new), if the constant `Q` is true; data = new. Returns
-/// the remainder of the new data, and with `Q` that of the old data, and that of what q changes by.
+/// Stores p ^= old ^ new; q ^= coefficient * (old ^ new), if the constant `Q` is true; data = new.
+/// Returns the remainder of the new data and, if `Q` is true, the remainders of the old data and of
+/// what q changes by; else zeros in their places.
 #[inline(always)]
 pub(crate) unsafe fn update<L, G, F, const STREAM: bool, const Q: bool>(u: &Update) -> [u32; 3]
 where
@@ -149,9 +151,9 @@ where
     }
 }
 
-/// P = sum of the sources; Q = sum of 2^i * source i, if the constant `Q` is true; datas = sources.
-/// Puts the remainder of each column that has a bit in `wanted` into `remainders`, and returns that
-/// of Q.
+/// Stores P = sum of the sources; Q = sum of 2^i * source i, if the constant `Q` is true; each data
+/// that is not null = its source. Puts the remainder of each column that has a bit in `wanted` into
+/// `remainders`, and returns the remainder of Q; 0 if `Q` is false.
 #[inline(always)]
 pub(crate) unsafe fn stripe<L, G, F, const STREAM: bool, const Q: bool>(
     s: &Stripe<'_>,
@@ -164,7 +166,7 @@ where
     F: Fold<L>,
 {
     let columns = s.sources.len();
-    // Not initialised: for most stripes, few of them are used.
+    // The states are not initialised here: most stripes use few of them.
     let mut states = MaybeUninit::<[F::State; COLUMNS_MAX]>::uninit();
     let states = states.as_mut_ptr().cast::<F::State>();
     // SAFETY: the caller's promise; there are at most COLUMNS_MAX columns, and each state is written
@@ -211,8 +213,8 @@ where
     }
 }
 
-/// Kernels that store whole blocks, and return what CRC-32C follows from. All destinations are on
-/// media and at multiples of 64, none is null but where it says so.
+/// Kernels that store whole blocks, and return their CRC-32C or what it follows from. All
+/// destinations are on media and at multiples of 64. None is null but where a kernel says so.
 ///
 /// Every method is unsafe for the reason that those of [`Kernels`] are.
 #[derive(Clone, Copy)]
@@ -262,7 +264,7 @@ impl BlockKernels {
         }
     }
 
-    /// Each dst = src: copies. Returns the CRC-32C of the block.
+    /// Stores copies: each dst = src. Returns the CRC-32C of the block.
     ///
     /// # Safety
     /// See [`BlockKernels`].
@@ -329,7 +331,8 @@ impl BlockKernels {
 
     /// A stripe: data i = new i, where data i is not null; p = sum of all new; q = sum of 2^i * new
     /// i, if q is not null. Puts the CRC-32C of each column that has a bit in `wanted` into `sums`,
-    /// and returns that of q (0 without q).
+    /// and returns that of q. Without q the value returned means nothing, and neither do the places
+    /// in `sums` of columns that are not wanted.
     ///
     /// # Panics
     /// If the slices differ in length, or there are more columns than an array has members.

@@ -1,8 +1,8 @@
 //! GF(2^8) constants for the kernels: polynomial x^8+x^4+x^3+x^2+1 (0x11d), generator 2, as in md's
 //! and ISA-L's RAID 6.
 //!
-//! The arithmetic the engine uses is `core/parity`; here are only the forms vector instructions
-//! want.
+//! The arithmetic that the array computes coefficients with is in `core/parity`. Here are only the
+//! tables that vector instructions need.
 
 /// The product of `a` and `b`, bit by bit; for building tables.
 pub(crate) const fn multiply(mut a: u8, mut b: u8) -> u8 {
@@ -17,12 +17,13 @@ pub(crate) const fn multiply(mut a: u8, mut b: u8) -> u8 {
     product
 }
 
-/// For each coefficient: products with 0..16 (low nibble), then with 0, 16, .. 240 (high nibble);
-/// for pshufb. 8 KiB.
+/// For each coefficient its products with 0, 1, .. 15 (low nibble) and then with 0, 16, .. 240 (high
+/// nibble), for pshufb. The table has 8 KiB.
 pub(crate) static NIBBLES: [[u8; 32]; 256] = nibbles();
 
-/// For each coefficient: its multiplication as an 8x8 bit matrix in gf2p8affineqb's order (row of
-/// output bit 0 in the highest byte). 2 KiB. (gf2p8mulb is of no use: its polynomial is 0x11b.)
+/// For each coefficient the multiplication by it, as a matrix of 8 × 8 bits in the order of
+/// gf2p8affineqb (the row of output bit 0 in the highest byte). The table has 2 KiB. The instruction
+/// gf2p8mulb is of no use: its polynomial is 0x11b.
 pub(crate) static MATRICES: [u64; 256] = matrices();
 
 const fn nibbles() -> [[u8; 32]; 256] {

@@ -1,5 +1,6 @@
-//! No kernel reads or writes a byte outside its buffers: each buffer lies against a page without
-//! access, at its end or its start.
+//! A kernel that stores to buffers of any length reads and writes no byte outside of them: each buffer
+//! lies against a page without access, at its end or its start. Not run here are the kernels that only
+//! compare (`fits_p`, `fits_pq`), and those for one line or for whole blocks.
 
 mod common;
 
@@ -10,7 +11,7 @@ use sys::rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprote
 
 const PAGE: usize = 4096;
 
-/// One page between two without access.
+/// One page of memory between two pages without access, the walls.
 struct Walled(*mut u8);
 
 impl Walled {
@@ -25,7 +26,7 @@ impl Walled {
         }
     }
 
-    /// `len` bytes against the wall behind, or in front.
+    /// Returns `len` bytes that end at the wall behind, or begin at the wall in front.
     fn buffer(&self, len: usize, behind: bool) -> *mut u8 {
         self.0.wrapping_add(if behind { PAGE - len } else { 0 })
     }
@@ -38,7 +39,7 @@ impl Drop for Walled {
     }
 }
 
-/// Runs every kernel on `len` bytes of each.
+/// Runs each kernel that stores to buffers of any length on `len` bytes of each buffer.
 fn run_all(k: &Kernels, walled: &[Walled], len: usize, behind: bool) {
     let at: Vec<*mut u8> = walled.iter().map(|walled| walled.buffer(len, behind)).collect();
     let [a, b, p, q, new] = at[..] else { unreachable!() };

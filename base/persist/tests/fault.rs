@@ -1,4 +1,4 @@
-//! The guard, against real faults of the kernel.
+//! Tests of the guard, with faults that the kernel reports (SIGSEGV, SIGBUS).
 
 use cxlraid_persist::fault::{Fault, guard, install_handlers, is_guarded};
 use cxlraid_persist::kernels;
@@ -8,7 +8,7 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 const PAGE: usize = 4096;
 
-/// Pages without access, or with, unmapped on drop.
+/// A mapping and its length in bytes; unmapped on drop.
 struct Pages(*mut u8, usize);
 
 impl Pages {
@@ -17,7 +17,7 @@ impl Pages {
         Self(unsafe { mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE) }.unwrap().cast(), bytes)
     }
 
-    /// `bytes` mapped of a file of `file_bytes`.
+    /// Maps `bytes` of a new file that has `file_bytes`.
     fn of_file(bytes: usize, file_bytes: u64) -> Self {
         let file = memfd_create("fault", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, file_bytes).unwrap();
@@ -100,7 +100,7 @@ fn every_kernel_can_be_left_anywhere_and_registers_survive() {
     let pages = Pages::of_file(2 * PAGE, PAGE as u64);
     let buffer = vec![1u8; 2 * PAGE];
     for round in 0..10_000usize {
-        // Values the compiler likes to keep in callee-saved registers across the call.
+        // Values that the compiler likes to keep in callee-saved registers across the call.
         let (a, b, c) = (round.wrapping_mul(3), round ^ 0x5555, round.rotate_left(7));
         let start = PAGE - 64 - round % 512;
         // SAFETY: kernels own nothing; the page beyond the file faults, which is what is tested.
@@ -141,7 +141,8 @@ fn threads_fault_independently() {
     });
 }
 
-/// The process dies of the signal, as if there were no guard: run in a child of this test binary.
+/// A process that faults outside a guard dies of the signal. The test starts itself again as a child
+/// process, which faults.
 #[test]
 fn a_fault_outside_a_guard_still_kills() {
     const CHILD: &str = "CXLRAID_TEST_FAULT_CHILD";

@@ -15,7 +15,7 @@ impl Liveness for Dead {
     }
 }
 
-/// By this all owners live.
+/// A source of liveness by which all owners live.
 const NOBODY: Dead = Dead(0);
 
 fn id(number: u32) -> OwnerId {

@@ -4,15 +4,16 @@ use crate::raw::{check, syscall};
 use linux_raw_sys::general::__NR_getrusage;
 
 const RUSAGE_SELF: usize = 0;
-/// `struct rusage` in words, and of them the minor and the major faults.
+/// How many words `struct rusage` has.
 const USAGE_WORDS: usize = 18;
+/// The index of the word that counts the minor faults; the one for major faults follows.
 const MINOR_FAULTS: usize = 8;
 const MAJOR_FAULTS: usize = 9;
 
-/// Page faults of all threads, those that have ended included. A fault is counted before the access
-/// that met it is done; what other processes store into this one's memory (ptrace(2),
-/// process_vm_writev(2), a child that shares it) is counted as theirs. None if the process may not
-/// ask (seccomp).
+/// Returns the number of page faults of all threads of this process, those that have ended included.
+/// A fault is counted before the access that met it is done. Faults of other processes that store
+/// into this process' memory (ptrace(2), process_vm_writev(2), a child that shares the memory) are
+/// counted as theirs. None if the process may not ask (seccomp).
 ///
 /// Source: getrusage(2); `mm_account_fault` of Linux.
 #[must_use]

@@ -20,8 +20,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// A submission queue without an array of indices (Linux 6.6).
 const SETUP_NO_SQARRAY: u32 = 1 << 16;
-/// The rings lie in memory of the caller's (Linux 6.5). What mmap(2) of a ring gives may not be
-/// wished for at an address.
+/// The rings lie in memory of the caller's (Linux 6.5). So the caller chooses their address, which
+/// it could not do for memory that the kernel gives by mmap(2) of the ring.
 const SETUP_NO_MMAP: u32 = 1 << 14;
 const REGISTER_FILES_UPDATE: usize = 6;
 const REGISTER_FILES2: usize = 13;
@@ -31,7 +31,8 @@ const OP_FIXED_FD_INSTALL: u8 = 54;
 const SQE_FIXED_FILE: u8 = 1;
 const PAGE_BYTES: usize = 4096;
 const MEMORY_BYTES: usize = 2 * PAGE_BYTES;
-/// Behind the one submission.
+/// Where [`RingMemory::note`] stores, in bytes from the start: in the second page, behind the one
+/// submission.
 const OFFSET_OF_NOTE: u32 = (PAGE_BYTES + 1024) as u32;
 
 /// `struct io_sqring_offsets` and, with other names, `struct io_cqring_offsets`.
@@ -216,7 +217,8 @@ impl RingMemory {
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset as usize).cast()) }
     }
 
-    /// Notes something that a child of fork has done with the ring, for its parent to see.
+    /// Notes, in a child of fork, that the child has done something with the ring. Its parent sees
+    /// the note, since they share the memory.
     pub fn note(&self) {
         self.counter(OFFSET_OF_NOTE).store(1, Ordering::Release);
     }
@@ -257,7 +259,7 @@ impl RingMemory {
                 }
             }
         }
-        // The kernel has completed it within the call, as a rule.
+        // As a rule the kernel has completed the request within the call.
         while tail.load(Ordering::Acquire) == before {
             match enter(0, 1, ENTER_GETEVENTS) {
                 Ok(_) | Err(OsError::INTR | OsError::AGAIN) => {}

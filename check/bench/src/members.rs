@@ -1,5 +1,5 @@
-//! Temporary members, mapped backing files, and the file systems they lie on. All of it is gone
-//! when dropped.
+//! Temporary members, mapped backing files, and the file systems on which they lie. Each removes,
+//! unmounts or unmaps itself when it is dropped.
 
 use crate::plan::ArrayPlace;
 use std::fs::{self, File, OpenOptions};
@@ -40,8 +40,8 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// A directory for any number of files: on a tmpfs of its own, or on the machine's for who may
-    /// not mount.
+    /// A directory for any number of files: on a tmpfs of its own, or on the machine's tmpfs if this
+    /// user may not mount.
     pub(crate) fn wide(name: &str) -> io::Result<Self> {
         let mut scratch = Self::new(name)?;
         scratch.mount("nr_inodes=0,size=95%")?;
@@ -72,23 +72,23 @@ impl Scratch {
         Ok(ArrayPlace { level: level.to_owned(), members, prefix, journal: String::new() })
     }
 
-    /// The same with a journal: on its own (tmpfs as all of it is), or on the members.
+    /// As [`Self::array`], with a journal: in a file beside the members, or on the members.
     pub(crate) fn journaled_array(&self, level: &str, count: usize, on_members: bool) -> io::Result<ArrayPlace> {
         let journal = if on_members { "internal".to_owned() } else { self.path.join("journal").display().to_string() };
         Ok(ArrayPlace { journal, ..self.array(level, count)? })
     }
 }
 
-/// An ext4 in a file, mounted. It takes root.
+/// A mounted ext4 file system whose device is a file. Making one takes root.
 pub(crate) struct Ext4 {
     path: PathBuf,
 }
 
-/// Where it is mounted in the directory that it is made in.
+/// The name of the directory on which an [`Ext4`] is mounted.
 const EXT4: &str = "ext4";
 
 impl Ext4 {
-    /// One of about `bytes` in `directory`.
+    /// Makes a file system of about `bytes` in `directory`, and mounts it there on [`EXT4`].
     pub(crate) fn new(directory: &Path, bytes: u64) -> io::Result<Self> {
         let (disk, path) = (directory.join("disk"), directory.join(EXT4));
         File::create(&disk)?.set_len(bytes)?;
@@ -125,7 +125,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes what benches left behind that were killed.
+/// Removes what was left behind by benches that were killed.
 fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
@@ -167,7 +167,7 @@ fn remove_copies(segment: &Path) {
     }
 }
 
-/// The kernel's error as the standard library has it.
+/// Returns the kernel's error as an error of the standard library.
 pub(crate) fn os(error: sys::OsError) -> io::Error {
     io::Error::from_raw_os_error(error.raw_os_error())
 }
@@ -179,7 +179,8 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// Maps the first `bytes` of a file that has them, and has every page in place.
+    /// Maps the first `bytes` of a file that has them, and stores to every page, so that each is in
+    /// place. Nobody else may use the file meanwhile.
     pub(crate) fn new(path: &Path, bytes: u64) -> io::Result<Self> {
         let mapped = Self::untouched(path, bytes)?;
         for page in (0..mapped.bytes).step_by(PAGE_BYTES) {
@@ -190,7 +191,8 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Maps the first `bytes` of a file that has them; others may be using it.
+    /// Maps the first `bytes` of a file that has them, and touches no page; others may be using the
+    /// file.
     pub(crate) fn untouched(path: &Path, bytes: u64) -> io::Result<Self> {
         Self::with(path, bytes, MapFlags::SHARED)
     }
@@ -238,7 +240,7 @@ impl Drop for Mapped {
     }
 }
 
-/// An ordinary file of the kernel's, filled.
+/// Makes an ordinary file with `bytes` of content.
 pub(crate) fn plain_file(path: &Path, bytes: u64) -> io::Result<File> {
     use std::os::unix::fs::FileExt;
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;

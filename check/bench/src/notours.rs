@@ -1,4 +1,4 @@
-//! Calls that do not concern an array, in a process with the library and in one without.
+//! Measures calls that do not concern an array, in a process with the library and in one without.
 //!
 //! In each process the calls of the C library take turns with the bare instruction in a page that
 //! nobody patches. What the C library's call costs more than the bare one is compared between the
@@ -38,7 +38,8 @@ pub(crate) struct Calls {
 struct Bare(unsafe extern "C" fn(usize, usize, usize, usize, usize) -> isize);
 
 impl Bare {
-    /// number, and four arguments, in the C convention; then as the kernel wants them.
+    /// Takes the number of a call and four arguments in the C convention, moves them to where the
+    /// kernel wants them, and makes the call.
     const CODE: [u8; 18] = [
         0x48, 0x89, 0xf8, // mov rax, rdi
         0x48, 0x89, 0xf7, // mov rdi, rsi
@@ -66,7 +67,7 @@ impl Bare {
     }
 }
 
-/// Measures in this process. `file` is an ordinary file with at least one page.
+/// Measures all calls in this process. `file` is an ordinary file with at least one page.
 pub(crate) fn measure_here(plan: &Plan, file: &File) -> io::Result<Calls> {
     let bare = Bare::new()?;
     let (mut first, mut second) = ([0u8; READ_BYTES], [0u8; READ_BYTES]);
@@ -92,7 +93,7 @@ pub(crate) fn measure_here(plan: &Plan, file: &File) -> io::Result<Calls> {
     })
 }
 
-/// The rows, from pairs of processes (with the library, without).
+/// Makes the rows of the report from pairs of processes (with the library, without it).
 pub(crate) fn rows(pairs: &[(Calls, Calls)]) -> Vec<Row> {
     let row = |case: &str, call: fn(&Calls) -> f64, bare: fn(&Calls) -> f64| {
         let middle = |figure: &dyn Fn(&(Calls, Calls)) -> f64| median(pairs.iter().map(figure).collect());

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `cxlraid-servers`.
 
 use crate::{Outcome, array::Shape};
 use stage::options::{Words, is_option, library, must_be_built};
@@ -25,12 +25,12 @@ Runs the cases whose name contains one of NAME; all of them without.
 /// Cases that are run through a mount if none is named.
 const SERVERS: [&str; 4] = ["sqlite", "postgresql", "mariadb", "redis"];
 
-/// What is asked for.
+/// What the command line asks for.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) names: Vec<String>,
     pub(crate) shapes: Vec<Shape>,
-    /// None: both.
+    /// The state, "healthy" or "missing", in which the arrays begin; None for both.
     pub(crate) state: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) quick: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// None: help is asked for.
+    /// Reads the arguments. None if they ask for help. The error is the message for the user.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString> + 'static) -> Outcome<Option<Self>> {
         let mut options = Self {
             names: Vec::new(),

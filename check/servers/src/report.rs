@@ -1,4 +1,4 @@
-//! One line per case, details of what failed, and the count in the end.
+//! The report: one line for each case, details of what failed, and the counts in the end.
 
 use crate::Outcome;
 use std::{sync::Mutex, time::Duration};
@@ -16,7 +16,7 @@ struct Counts {
 }
 
 impl Report {
-    /// The result of one case: what it did, or why it failed.
+    /// Takes and prints the result of one case: what the case did, or why it failed.
     pub(crate) fn result(&self, level: &str, state: &str, name: &str, time: Duration, result: &Outcome<String>) {
         let what = format!("{level:<6} {state:<10} {name:<15} {:>6.1} s", time.as_secs_f64());
         let Ok(mut counts) = self.counts.lock() else { return };
@@ -33,7 +33,7 @@ impl Report {
         }
     }
 
-    /// The closing lines; whether nothing failed.
+    /// Prints the closing lines. Returns whether some case passed and none failed.
     pub(crate) fn finish(&self, time: Duration) -> bool {
         let Ok(counts) = self.counts.lock() else { return false };
         counts.failures.iter().for_each(|failure| println!("failed: {failure}"));

@@ -8,12 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directories of one run of this program. They are removed in the end.
+/// The directories of one run of this program. The janitor removes them when the program ends.
 pub(crate) struct Place {
     root: PathBuf,
     /// The directory under test.
     pub(crate) data: PathBuf,
-    /// Of the host: results, output, the runner.
+    /// A directory of the host, for results, output and the runner.
     pub(crate) host: PathBuf,
     pub(crate) library: PathBuf,
     pub(crate) janitor: Janitor,
@@ -31,7 +31,7 @@ impl Place {
             fs::create_dir_all(&place.data)?;
             fs::create_dir_all(place.host.join("home"))?;
             fs::write(place.runner(), include_str!("../cases/cpython.py"))?;
-            // A build beside this run would change it.
+            // The run uses a copy of the library: a build at the same time would change the original.
             fs::copy(library, &place.library)?;
             Ok(())
         };
@@ -44,12 +44,12 @@ impl Place {
         self.host.join("cpython.py")
     }
 
-    /// The directory of an array's members.
+    /// The directory in which the members of the array with this label lie.
     pub(crate) fn members(&self, label: &str) -> PathBuf {
         self.root.join(label)
     }
 
-    /// A program of the host.
+    /// Prepares to run a program in the host's directory, with a home directory there.
     pub(crate) fn run(&self, program: impl AsRef<std::ffi::OsStr>) -> Run<'_> {
         let number = self.counter.get();
         self.counter.set(number + 1);
@@ -59,7 +59,7 @@ impl Place {
             .directory(&self.host)
     }
 
-    /// Empties the host's directory under test.
+    /// Empties the plain directory under test.
     pub(crate) fn clear(&self) -> io::Result<()> {
         stage::remove(&self.data)?;
         fs::create_dir_all(&self.data)

@@ -1,5 +1,5 @@
-//! All that is asked for: each suite on the plain directory, then on each array; a table, and the
-//! differences.
+//! Runs the suites that the command line asks for, each on the plain directory and then on each
+//! array, and prints a table and the differences.
 
 use crate::{
     allowed,
@@ -11,7 +11,8 @@ use crate::{
 };
 use std::time::Instant;
 
-/// Runs it. Whether nothing differs that is not documented.
+/// Runs the suites that `options` ask for, or lists them. Returns whether nothing differs but what
+/// is documented (`allowed`).
 pub(crate) fn all(options: &Options) -> Result<bool, String> {
     let is_named = |suite: &Suite| options.names.iter().any(|name| name == suite.name || name == suite.family());
     let wanted = |suite: &&Suite| if options.names.is_empty() { !options.quick || suite.is_quick } else { is_named(suite) };
@@ -54,11 +55,12 @@ impl Totals {
     }
 }
 
+/// Runs one suite on the plain directory and on each array, and adds to `totals` what was found.
 fn one(place: &Place, suite: &Suite, options: &Options, totals: &mut Totals) -> Result<(), String> {
     let plain = Tested::Plain(place);
     let reference = suite.run(&plain);
     place.clear().map_err(|error| format!("{}: {error}", place.data.display()))?;
-    // The end of a module is a case, too, but one that has run nothing tells nothing.
+    // A module's end is a case, too. If no other case passes, the suite has run nothing.
     let end = format!("test.{}", suite.name);
     if !reference.iter().any(|(case, outcome)| *outcome == Outcome::Passed && *case != end) {
         totals.not_run.push(format!("{} (none of its cases passes on the plain directory)", suite.name));
@@ -70,7 +72,8 @@ fn one(place: &Place, suite: &Suite, options: &Options, totals: &mut Totals) -> 
         let outcomes = suite.run(&tested);
         let mut found = differences(&reference, &outcomes);
         if !found.is_empty() {
-            // What depends on time, or on what else runs, differs once; what is ours differs again.
+            // A case that depends on time, or on what else runs, differs once. A case in which the
+            // array errs differs again.
             let again = differences(&reference, &suite.run(&tested));
             found.retain(|difference| again.iter().any(|other| other.case == difference.case));
         }

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `cxlraid-trees`.
 
 use crate::{scenes, shape::Shape};
 use stage::options::{Words, drawn, is_option, library, must_be_built};
@@ -70,7 +70,7 @@ impl Options {
                     options.levels.push(one_of("level", words.value()?, Shape::ALL.iter().map(|shape| shape.label))?);
                 }
                 "--quick" => quick = true,
-                // 0 is taken for 1.
+                // `--jobs 0` counts as `--jobs 1`.
                 "--jobs" => options.jobs = words.number::<usize>()?.max(1),
                 "--lib" => options.library = words.value()?.into(),
                 "--list" => options.list = true,

@@ -1,5 +1,5 @@
-//! What sums of blocks cost: writes and reads of a file, on arrays with and without them, by turns.
-//! Medians of the rounds, and the median of the ratios within a round.
+//! Measures what sums of blocks cost: writes and reads of a file, by turns on an array with sums and
+//! on one without. Prints the medians of the rounds, and the median of the ratios within a round.
 
 use array::{Array, Config};
 use cxlraid_file::{FileRef, Files};
@@ -13,6 +13,7 @@ const FILE_BYTES: u64 = 64 << 20;
 const ROUNDS: usize = 21;
 const CALLS: u64 = 4000;
 
+/// Makes an array with a file of [`FILE_BYTES`]; returns the file and the array's UUID.
 fn made(directory: &std::path::Path, level: Level, members: usize, sums: bool) -> (FileRef, format::Uuid) {
     let mounts: Vec<_> = (0..members).map(|slot| directory.join(format!("{sums}{slot}"))).collect();
     mounts.iter().for_each(|path| std::fs::create_dir(path).unwrap());
@@ -36,7 +37,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Nanoseconds a call.
+/// Makes `calls` calls, each with a number at random, and returns the nanoseconds that one took.
 fn timed(calls: u64, mut call: impl FnMut(u64)) -> f64 {
     let start = Instant::now();
     let mut state = 1u64;
@@ -57,7 +58,8 @@ fn main() {
         let mut buffer = vec![0; 4096];
         let mut times = [const { [const { Vec::new() }; 2] }; 4];
         for round in 0..ROUNDS {
-            // The first of a pair pays for what the one before it has left in the caches.
+            // Which array comes first changes with each round: the first one pays for what was left
+            // in the caches before it.
             for which in [round % 2, 1 - round % 2] {
                 let (file, _) = &files[which];
                 let mut note = |row: usize, ns: f64| times[row][which].push(ns);

@@ -15,17 +15,18 @@ use sys::rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fstat, futime
 use sys::{BorrowedFd, OsError};
 use units::{MemberSet, Slot};
 
-/// A file. Shared by all descriptors of this process on it.
+/// A file of the array that is open in this process. All descriptors of the process on the file share
+/// one of these.
 pub struct Inode {
     pub(crate) files: &'static Files,
     pub(crate) number: u64,
     pub(crate) generation: u64,
     pub(crate) geometry: Geometry,
-    /// By slot; None where the member is out.
+    /// The backing files by slot; None where the member is out.
     pub(crate) backing: Vec<Option<Backing>>,
     /// The members whose backing files are not open here.
     absent: MemberSet,
-    /// Tells whether the blocks of its backing files have sums.
+    /// Whether the blocks of the backing files have sums.
     pub(crate) has_sums: bool,
     pub(crate) entry: FileEntry,
     shared: &'static SharedFile,
@@ -39,10 +40,11 @@ pub struct Inode {
     /// Whether the backing files were told that the file may have holes.
     minds_holes: AtomicBool,
     pub(crate) copy_view: CopyView,
-    /// The members, as a [`MemberSet`], on whose backing files this process may have locks of its own
+    /// The members, as a [`MemberSet`], on whose backing files this process may have process locks
     /// (fcntl(2) F_SETLK).
     pub(crate) process_locks_on: AtomicU32,
-    /// Those of them of whose backing files nobody has a descriptor any more that will be closed.
+    /// Those members of `process_locks_on` on which a process lock is safe: no thread has a fetched
+    /// descriptor of the backing file any more, whose closing would end the process' locks.
     pub(crate) settled_for_locks: AtomicU32,
     /// The pending time of the last write (see [`pending`]) when the kernel last heard of a read by
     /// this process; a number that is none before that.
@@ -51,12 +53,13 @@ pub struct Inode {
     times_given_ns: AtomicU64,
     /// How many times this process has let a small file grow.
     pub(crate) growths: AtomicU32,
-    /// The rotten block that a read of this process met and told of last; 0: none.
+    /// The last rotten block that a read of this process met and put into the log of events; 0 if
+    /// there was none.
     pub(crate) rot_told: AtomicU64,
 }
 
-/// What tells one file from every other that ever had its number, in one word: also the key in the
-/// runtime segment. Never 0.
+/// Returns the word that tells a file from every other that ever had the same inode number. The
+/// runtime segment knows the file by it. Never 0.
 #[must_use]
 pub fn key(number: u64, generation: u64) -> u64 {
     number << 24 | generation & 0xff_ffff
@@ -67,7 +70,9 @@ pub(crate) const fn number_of(key: u64) -> u64 {
     key >> 24
 }
 
-/// In a pending time: somebody was told it, so that it must not become a later one.
+/// A bit of a pending time (`SharedFile::modified_ns`), which is the time of the last write as long
+/// as the members do not have it as their mtime. The bit says that somebody was told the time, so
+/// it must not become a later one.
 const TOLD: u64 = 1 << 63;
 /// The longest that the kernel's coarse clock stands still.
 pub(crate) const TICK_NS: u64 = 10_000_000;
@@ -75,31 +80,31 @@ pub(crate) const TICK_NS: u64 = 10_000_000;
 /// How long volatile members do not hear of a write that was synced, after they heard of another one.
 const TIME_WAITS_NS: u64 = 100_000_000;
 
-/// A time without the bit [`TOLD`].
+/// Returns a pending time without the bit [`TOLD`].
 const fn pending(ns: u64) -> u64 {
     ns & !TOLD
 }
 
-/// The time of the last write that the members do not know yet, ns since 1970; from now on it stays
-/// as it is.
+/// Returns the time of the last write if the members do not have it yet, in ns since 1970, and
+/// marks it as told: it does not change until the next write.
 pub(crate) fn tell_pending(shared: &SharedFile) -> Option<u64> {
     let modified_ns = shared.modified_ns.load(Ordering::Acquire);
     if modified_ns == 0 {
         return None;
     }
     if modified_ns & TOLD == 0 {
-        // If it is another one by now, it was told a moment before.
+        // If the word has changed meanwhile, the time was told a moment before the change.
         let _ = shared.modified_ns.compare_exchange(modified_ns, modified_ns | TOLD, Ordering::AcqRel, Ordering::Relaxed);
     }
     Some(pending(modified_ns))
 }
 
-/// The time of modification that all backing files of a file are given, one after the other.
+/// The time of modification that is given to all backing files of a file, one after the other.
 pub(crate) struct Modification(Cell<Option<Timespec>>);
 
 impl Modification {
-    /// None for the present: what the kernel takes for it at the first backing file the others get,
-    /// too.
+    /// `time` is None for the present. The kernel says what the present is at the first backing file,
+    /// and the others get the same time.
     pub(crate) const fn new(time: Option<Timespec>) -> Self {
         Self(Cell::new(time))
     }
@@ -125,16 +130,17 @@ impl Modification {
 }
 
 impl Inode {
-    /// Whether the kernel has to hear that this process reads the file: it has not yet since the
-    /// file was opened, or last written.
+    /// Whether the kernel has to hear that this process reads the file, so that it can keep the time
+    /// of access. It has not heard of a read since the file was opened, or last written.
     #[inline]
     #[must_use]
     pub fn access_is_unheard(&self) -> bool {
         pending(self.shared().modified_ns.load(Ordering::Relaxed)) != self.access_heard.load(Ordering::Relaxed)
     }
 
-    /// Notes what a member says of the file's times, in ns since 1970. Where both are one, a little
-    /// later than the last write, that write has let the backing file grow: then this is its time.
+    /// Notes what a member says of the file's times, in ns since 1970. If both are the same and a
+    /// little later than the pending time, the last write has made the backing file grow, and the
+    /// kernel has set both times then. The pending time becomes that time, unless it was told.
     pub fn note_times(&self, modified_ns: u64, changed_ns: u64) {
         let word = &self.shared().modified_ns;
         let known = word.load(Ordering::Acquire);
@@ -144,7 +150,7 @@ impl Inode {
         }
     }
 
-    /// Notes that the kernel hears of it.
+    /// Notes that the kernel hears of a read by this process.
     pub(crate) fn note_access_heard(&self) {
         self.access_heard.store(pending(self.shared().modified_ns.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
@@ -195,26 +201,26 @@ impl Inode {
         self.number
     }
 
-    /// What its backing files carry.
+    /// Returns the attribute that the file's backing files carry.
     #[must_use]
     pub const fn attribute(&self) -> Attribute {
         Attribute { inode: self.number, generation: self.generation }
     }
 
-    /// The backing file on a member, if that is in use for this file.
+    /// Returns the backing file on a member, if the member is in use for this file.
     #[must_use]
     pub fn backing_on(&self, slot: Slot) -> Option<&Backing> {
         self.in_use().find(|&(found, _)| found == slot).map(|(_, backing)| backing)
     }
 
-    /// A descriptor that knows what happens to the file: that of the backing file on the first member
-    /// in use, or else `fd`, one of a program's.
+    /// Returns a descriptor that knows what happens to the file: that of the backing file on the
+    /// lowest member, or `fd`, a descriptor of a program, if it lies on that backing file, too.
     ///
     /// # Errors
     /// Those of [`Backing::fd`].
     pub fn current<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Held<'a>, OsError> {
         match self.in_use().next() {
-            // The program's lies on that backing file, too, if no member has come or gone.
+            // If no member has come or gone, the program's descriptor lies on that backing file.
             Some((_, backing)) if !backing.is_parked() || !self.out().is_empty() || self.has_locks_apart() => backing.fd(),
             _ => Ok(Held::borrowed(fd)),
         }
@@ -239,21 +245,23 @@ impl Inode {
         self.writable
     }
 
-    /// Runs `act` alone among all processes that share an offset of this file.
+    /// Runs `act` while no other process uses an offset of this file that processes share.
     pub fn with_shared_position<T>(&self, act: impl FnOnce() -> T) -> T {
         self.files.array().runtime().with_lock(&self.shared().position_lock, |_| act())
     }
 
-    /// How often status flags of descriptions of this file were changed that processes share.
+    /// How often a process has changed the status flags (F_SETFL) of a description of this file that
+    /// other processes share.
     #[inline]
     #[must_use]
     pub fn status_changes(&self) -> &AtomicU32 {
         &self.shared().status_changes
     }
 
-    /// The members whose backing files cannot be used: out of use, not open here, cut by the file's
-    /// owner, or joined while the file was open. What is out of use for all is asked for first: a
-    /// member that joins is left out of the open files before it comes into use.
+    /// The members whose backing files cannot be used: those that are out, those whose backing file is
+    /// not open here or was cut by the file's owner, and those that joined while the file was open.
+    /// The members that are out are asked for first: a member that joins is left out of the open files
+    /// before it comes into use, so one of the two answers has it.
     #[inline]
     pub(crate) fn out(&self) -> MemberSet {
         self.files.array().runtime().out().union(self.absent).union(self.left_out())
@@ -277,19 +285,20 @@ impl Inode {
             self.backing.iter().flatten().for_each(Backing::mind_holes);
             self.minds_holes.store(true, Ordering::Relaxed);
         }
-        // What is known to be no hole may be one by now.
+        // Ranges that this process knows to have space may be holes by now.
         self.refresh_allocations();
     }
 
-    /// The backing files of the members in use, the one that programs' descriptors lie on first.
+    /// The backing files of the members in use. The first one is that of the lowest member, on which
+    /// the programs' descriptors lie.
     pub fn in_use(&self) -> impl Iterator<Item = (Slot, &Backing)> {
         let members = MemberSet::first(self.backing.len()).minus(self.out());
         self.files.array().in_order(members).filter_map(|slot| self.backing[slot].as_ref().map(|backing| (slot, backing)))
     }
 
-    /// The members that are in use for this file and of which this process does not have its
-    /// backing file: they joined before the process entered the file, and after it opened the
-    /// backing files.
+    /// The members that are in use for this file and whose backing file this process does not have
+    /// open. Such a member joined after the process had opened the backing files, and before the
+    /// process entered the file in the runtime segment.
     #[inline]
     pub(crate) fn missed(&self) -> MemberSet {
         if self.absent.is_empty() {
@@ -310,17 +319,17 @@ impl Inode {
     /// process closes it.
     #[inline]
     pub(crate) fn touch(&self) {
-        // The clock moves every few milliseconds; storing the same again would take the line from
-        // every other thread.
+        // The clock moves every few milliseconds. To store the same time again would take the cache
+        // line from every other thread.
         let (modified_ns, now_ns) = (&self.shared().modified_ns, pending(sys::clock::realtime_coarse_ns()));
         if pending(modified_ns.load(Ordering::Relaxed)) != now_ns {
             modified_ns.store(now_ns, Ordering::Relaxed);
         }
     }
 
-    /// Gives the members the time of the last write. Returns whether that is the present: a time
-    /// that nobody was told, and that the kernel's clock has hardly moved on from, is the kernel's
-    /// own time of the call, so that ctime is the same, as after a write by the kernel.
+    /// Gives the members the time of the last write. Returns whether they got the present instead.
+    /// They get it if nobody was told the time and the kernel's clock has hardly moved since: then
+    /// the kernel sets mtime and ctime to one time, as after a write by the kernel.
     pub fn flush_times(&self) -> bool {
         let modified_ns = self.shared().modified_ns.swap(0, Ordering::AcqRel);
         if modified_ns == 0 {
@@ -338,13 +347,14 @@ impl Inode {
         is_present
     }
 
-    /// The time of the last write, if the members do not know it yet; ns since 1970.
+    /// Returns the time of the last write if the members do not have it yet, in ns since 1970, and
+    /// marks it as told.
     #[must_use]
     pub fn pending_modified_ns(&self) -> Option<u64> {
         tell_pending(self.shared())
     }
 
-    /// What the array tells of the file.
+    /// What programs are told of the file (stat(2)) that its backing files do not say.
     #[must_use]
     pub fn told(&self) -> Told {
         Told {
@@ -370,9 +380,9 @@ impl Inode {
         is_recent && self.in_use().all(|(_, backing)| backing.domain() == PersistenceDomain::Volatile)
     }
 
-    /// Makes data, size and times durable, as far as the members can (fsync(2)). Bytes stored by
-    /// way of MAP_SYNC are durable already; that the backing file exists, how long it is and its
-    /// attributes are in each member's journal, which only a system call commits.
+    /// Makes data, size and times durable, as far as the members can (fsync(2)). Bytes stored by way
+    /// of MAP_SYNC are durable already. But that a backing file exists, its length and its attributes
+    /// are in the journal of the member's file system, which only a system call commits.
     pub fn sync(&self) -> Result<(), OsError> {
         if !self.time_may_wait() {
             self.flush_times();

@@ -10,9 +10,9 @@
 //!
 //! `/proc/locks` lacks the locks of other PID namespaces. Outside the first namespace it also lacks
 //! every lock by flock(2) whose taker has ended while another process still has the description.
-//! The kernel gives it in steps, and a lock can be missing if others went between two of them. So
-//! it is read twice where it is long, and the descriptors of the attached processes are looked at,
-//! too, as far as this process may: those tell of every lock.
+//! The kernel gives `/proc/locks` in steps, and a lock can be missing from it if other locks were
+//! given back between two steps. So the library reads it twice where it is long. It also looks at
+//! the descriptors of the attached processes, as far as this process may: those tell of every lock.
 
 use crate::files::Files;
 use crate::inode::Inode;
@@ -28,32 +28,33 @@ use sys::rustix::io::{FdFlags, fcntl_setfd};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, ofd_lock};
 use units::MemberSet;
 
-/// Locks of programs end before this offset. What lies behind it is ours, so that descriptors can
-/// be known by what they have locked.
+/// Locks of programs end before this offset. The bytes from here on are the library's: it locks one
+/// of them by a descriptor to recognise the descriptor later.
 pub const RESERVED_OFFSET: i64 = i64::MAX - 2;
-/// Locked by a descriptor that was kept open over an exec for the sake of the process' locks.
+/// The byte that is locked by a descriptor which was kept open over an exec for the sake of the
+/// process' locks.
 const KEPT_OFFSET: i64 = RESERVED_OFFSET;
 
-/// How many processes that wait for one another are looked at: as many as the kernel does.
+/// How many processes that wait for one another are looked at. The kernel looks at as many.
 const CIRCLE_MAX: usize = 10;
 
-/// Whose a lock is.
+/// The kind of a lock: who owns it, and what it covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockKind {
-    /// An open file description's, on the whole file: flock(2).
+    /// The lock of an open file description on the whole file: flock(2).
     Flock,
-    /// A process', on a range: fcntl(2) F_SETLK.
+    /// The lock of a process on a range, a *process lock*: fcntl(2) F_SETLK.
     Process,
-    /// An open file description's, on a range: fcntl(2) F_OFD_SETLK.
+    /// The lock of an open file description on a range: fcntl(2) F_OFD_SETLK.
     Description,
 }
 
 /// A lock that somebody holds or asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileLock {
-    /// Whose it is.
+    /// Its kind.
     pub kind: LockKind,
-    /// Whether it excludes every other, not only those that exclude all.
+    /// Whether the lock is exclusive. A shared lock excludes exclusive locks only.
     pub excludes: bool,
     /// The process that took it; -1 for [`LockKind::Description`].
     pub process: i32,
@@ -73,9 +74,10 @@ impl FileLock {
 }
 
 /// Backing files that a process' former program left open for the sake of the process' locks. The
-/// kernel takes all of a process' own locks on a backing file away as soon as the process closes
-/// any descriptor of it, ours as well; an exec closes ours, and whoever opens the backing file anew
-/// closes the low number that it was given. So the next program uses what the former one had.
+/// kernel takes away all process locks on a backing file as soon as the process closes any
+/// descriptor of the file. An exec would close the library's descriptors. Opening the backing file
+/// anew would close one, too: the low number that the kernel gives before the library raises it. So
+/// the library in the next program uses the descriptors that the former one had.
 pub(crate) struct KeptOverExec(LocalLock<Vec<OwnedFd>>);
 
 impl KeptOverExec {
@@ -86,8 +88,8 @@ impl KeptOverExec {
 
 impl Files {
     /// Sees to it that the process' locks on files outlive an exec that leaves `anchors` open: the
-    /// descriptors of ours on the same backing files stay open, too. Returns them: if the exec
-    /// fails they are to be closed by the next one as before ([`Files::end_keeping`]).
+    /// library's descriptors on the same backing files stay open, too. Returns these descriptors for
+    /// [`Files::end_keeping`], which makes them close-on-exec again if the exec fails.
     #[must_use]
     pub fn keep_locks(&self, anchors: &[BorrowedFd<'_>]) -> Vec<RawFd> {
         let mut kept = Vec::new();
@@ -115,8 +117,8 @@ impl Files {
         self.kept_over_exec().0.lock().push(fd);
     }
 
-    /// The descriptor taken over that is open on the file which `identify` gives, by device and
-    /// inode number.
+    /// Returns the descriptor taken over that is open on a backing file, and forgets it. `identify`
+    /// gives the backing file's device and inode number.
     pub fn taken_over(&self, identify: impl FnOnce() -> Option<[u64; 2]>) -> Option<OwnedFd> {
         let mut kept = self.kept_over_exec().0.lock();
         if kept.is_empty() {
@@ -134,8 +136,9 @@ pub fn keeps_locks(fd: impl AsFd) -> bool {
     has_locked(fd, KEPT_OFFSET)
 }
 
-/// Whether the description of `fd` holds a lock of its own that begins at `offset`. The kernel is
-/// asked by proc(5): to open and close the file for that would take the process' locks on it away.
+/// Whether the description of `fd` holds a lock that begins at `offset`. The library asks proc(5)
+/// and does not open the file anew, because closing that descriptor would take the process locks on
+/// the file away.
 #[must_use]
 pub fn has_locked(fd: impl AsFd, offset: i64) -> bool {
     let text = proc_file::read(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()));
@@ -144,15 +147,15 @@ pub fn has_locked(fd: impl AsFd, offset: i64) -> bool {
 }
 
 impl Inode {
-    /// Notes that this process is about to ask for a lock of its own. From then on no descriptor of a
-    /// backing file is closed before the file is.
+    /// Notes that this process is about to ask for a process lock. From then on no descriptor of a
+    /// backing file is closed before the file itself is closed.
     ///
     /// # Errors
     /// `MFILE` and what else keeps a parked file from getting a descriptor.
     #[inline]
     pub fn note_process_lock(&self) -> Result<(), OsError> {
-        // The program's descriptors lie on the first member's backing file, unless members have gone
-        // or come.
+        // The program's descriptors lie on the lowest member's backing file, unless members have
+        // gone or come.
         let is_simple = self.out().is_empty() && !self.has_locks_apart();
         let members = MemberSet::first(self.backing.len());
         let lying_on =
@@ -161,6 +164,7 @@ impl Inode {
         if lying_on.minus(settled).is_empty() { Ok(()) } else { self.stay_for_locks(lying_on) }
     }
 
+    /// Sees to it that no descriptor of the backing files on `members` is closed before the file is.
     #[cold]
     fn stay_for_locks(&self, members: MemberSet) -> Result<(), OsError> {
         {
@@ -171,7 +175,8 @@ impl Inode {
                 result => result?,
             }
         }
-        // Those who hold a descriptor may want the lock of open files.
+        // A thread that holds a fetched descriptor may wait for the lock of open files. So that lock
+        // is not held here.
         self.backings_on(members).for_each(dax::Backing::wait_for_holders);
         self.settled_for_locks.fetch_or(members.bits(), Ordering::Release);
         Ok(())
@@ -182,7 +187,7 @@ impl Inode {
         all.filter_map(|(_, backing)| backing.as_ref())
     }
 
-    /// The members on whose backing files this process may have locks of its own.
+    /// Returns the members on whose backing files this process may have process locks.
     pub(crate) fn process_locks(&self) -> MemberSet {
         MemberSet::from_bits(self.process_locks_on.load(Ordering::Acquire))
     }
@@ -195,8 +200,8 @@ impl Inode {
         Ok(())
     }
 
-    /// The descriptors of its backing files that have some, also of members that are lost: locks
-    /// outlive those.
+    /// The descriptors of those backing files of the file that have one. Backing files on lost
+    /// members are among them, because locks outlive the loss of a member.
     fn resident_fds(&self) -> impl Iterator<Item = Held<'_>> {
         self.backing.iter().flatten().filter(|backing| !backing.is_parked()).filter_map(|backing| backing.fd().ok())
     }
@@ -226,13 +231,14 @@ impl Inode {
         self.shared().anchors.are_several()
     }
 
-    /// Runs `act` while no other process asks for a lock on this file whose locks lie apart.
+    /// Runs `act` while no other process asks for a lock on this file. Used where the file's locks
+    /// lie apart.
     pub fn with_locks_held<T>(&self, act: impl FnOnce() -> T) -> T {
         self.files.array().runtime().with_lock(&self.shared().locking_lock, |_| act())
     }
 
-    /// A lock on another backing file than the one `anchor` is open on, because of which `wanted`
-    /// cannot be given.
+    /// Returns a lock because of which `wanted` cannot be given, on another backing file than the one
+    /// that `anchor` is open on; None if there is none.
     #[must_use]
     pub fn conflict_elsewhere(&self, anchor: BorrowedFd<'_>, wanted: &FileLock) -> Option<FileLock> {
         let own = self.own_anchor(anchor);
@@ -251,8 +257,9 @@ impl Inode {
     }
 
     /// Notes that this process waits for a lock that the process `holder` has on another backing
-    /// file. Returns whether that would be for ever: the holder waits, itself or by way of others,
-    /// for a lock of this process. As the kernel does, only so many processes are looked at.
+    /// file. Returns whether that wait would last for ever, because the holder waits, itself or by
+    /// way of others, for a lock of this process; then nothing is noted. At most `CIRCLE_MAX`
+    /// processes are looked at.
     #[must_use]
     pub fn waits_in_a_circle(&self, holder: u32, myself: u32) -> bool {
         let runtime = self.files.array().runtime();
@@ -272,7 +279,7 @@ impl Inode {
         })
     }
 
-    /// Notes that this process does not wait for such a lock any more.
+    /// Notes that this process waits for no lock on another backing file any more.
     pub fn end_wait(&self) {
         self.files.array().runtime().end_wait();
     }
@@ -283,7 +290,8 @@ impl Inode {
         self.own_anchor(one) == self.own_anchor(two)
     }
 
-    /// The device and inode number of what a descriptor of this file is open on.
+    /// Returns the device and inode number of the backing file on which a descriptor of this file is
+    /// open.
     fn own_anchor(&self, anchor: BorrowedFd<'_>) -> Option<[u64; 2]> {
         if let Ok(stat) = fstat(anchor) {
             return Some([stat.st_dev, stat.st_ino]);
@@ -294,8 +302,9 @@ impl Inode {
 }
 
 impl Files {
-    /// The open file that a descriptor lies on, by what processes have noted of their descriptors:
-    /// its member's file system does not answer any more.
+    /// Returns the attribute of the open file on whose backing file a descriptor lies, by what
+    /// processes have noted of their descriptors ([`Inode::note_anchor`]). Used where the file system
+    /// of the member does not answer any more.
     #[must_use]
     pub fn attribute_of_anchor(&self, anchor: BorrowedFd<'_>) -> Option<Attribute> {
         let stat = fstat(anchor).ok();
@@ -305,8 +314,8 @@ impl Files {
     }
 }
 
-/// The inode number of what a descriptor is open on, which proc(5) knows also where the file system
-/// does not answer any more.
+/// Returns the inode number of the file on which a descriptor is open. proc(5) tells it even where
+/// the file system does not answer any more.
 fn inode_in_proc(fd: BorrowedFd<'_>) -> Option<u64> {
     let text = proc_file::read(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()));
     let mut lines = core::str::from_utf8(&text).ok()?.lines();
@@ -317,8 +326,8 @@ fn inode_in_proc(fd: BorrowedFd<'_>) -> Option<u64> {
 /// tells of.
 fn each_lock(files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
     let text = proc_file::read("/proc/locks");
-    // The kernel gives a long list in steps, and between two of them a lock may move from what is
-    // still to come to what has been given.
+    // The kernel gives a long list in steps. Between two steps a lock may move from the part that
+    // is still to come to the part that was given already.
     let again = if text.len() < proc_file::STEP_BYTES / 2 { Vec::new() } else { proc_file::read("/proc/locks") };
     for line in [text, again].iter().flat_map(|text| text.split(|&byte| byte == b'\n')) {
         if let Some((identity, held)) = parse(line)
@@ -329,8 +338,8 @@ fn each_lock(files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
     }
 }
 
-/// Visits the locks of one process' open file descriptions on these files, as far as this process
-/// may look at them.
+/// Calls `visit` with the locks on `files` that /proc tells of one process' descriptors, as far as
+/// this process may look at them.
 fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = open(alloc::format!("/proc/{pid}/fd").as_str(), flags, Mode::empty()) else { return };
@@ -347,12 +356,13 @@ fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) 
     }
 }
 
-/// Which process waits in the kernel for which other process' lock (fcntl(2) F_SETLKW). In
-/// `/proc/locks` a request that waits stands behind what it waits for, further to the right: `1: ->
-/// POSIX ADVISORY WRITE 5678 00:13:11254 0 EOF`.
+/// Returns pairs of processes of which the first waits in the kernel for a lock of the second
+/// (fcntl(2) F_SETLKW). In the text of `/proc/locks` a request that waits stands below what it waits
+/// for, further to the right: `1: -> POSIX ADVISORY WRITE 5678 00:13:11254 0 EOF`.
 fn waits_in_kernel(text: &[u8]) -> Vec<(u32, u32)> {
     let mut waits = Vec::new();
-    // The lines that the next one may wait for, by how far to the right they are.
+    // The lines above for which the next one may wait: how far to the right each begins, and its
+    // process.
     let mut above: Vec<(usize, u32)> = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter_map(|line| core::str::from_utf8(line).ok()) {
         let Some((_, lock)) = line.split_once(':') else { continue };
@@ -371,8 +381,9 @@ fn waits_in_kernel(text: &[u8]) -> Vec<(u32, u32)> {
     waits
 }
 
-/// One line of `/proc/locks`, as `2: OFDLCK ADVISORY READ -1 00:13:11254 0 EOF`: which file, and
-/// the lock. None for what waits for a lock, leases and the like.
+/// Reads one line of `/proc/locks`, such as `2: OFDLCK ADVISORY READ -1 00:13:11254 0 EOF`. Returns
+/// the file's device and inode number, and the lock. None for a request that waits, a lease and the
+/// like.
 fn parse(line: &[u8]) -> Option<([u64; 2], FileLock)> {
     let line = core::str::from_utf8(line).ok()?;
     let mut words = line.split_ascii_whitespace().skip(1);

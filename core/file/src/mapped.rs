@@ -9,8 +9,9 @@
 //! - A page is protected again *before* it is followed. A store after that makes it a page to
 //!   follow once more, so whatever the copy or the sum made of a store in between is made good
 //!   later.
-//! - A write() at the same time keeps that: it updates redundancy by the difference, which leaves a
-//!   difference still to be followed as it was, or computes it anew from the data.
+//! - A write() at the same time hides no store that is still to be followed. Either it changes
+//!   parity by the difference of its own bytes, so that parity stays as wrong as the store has made
+//!   it; or it computes parity from the data, and the store is part of the data.
 //! - The range that a mapping may store to is announced *before* the program can store: in a record
 //!   of the runtime segment ([`array::mapped`]) for the death of the process, and in a write-intent
 //!   lane on the members for a crash of the machine. If no lane is free, a flag of the inode
@@ -36,21 +37,22 @@ use sys::OsError;
 use units::{MemberSet, PAGE_BYTES};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// How many parts are followed at a time, and about how many bytes.
+/// How many parts are followed at a time at most.
 const PARTS_MAX: usize = 16;
+/// How many bytes are followed at a time, or a little more.
 const PARTS_BYTES: u64 = 64 << 10;
-/// From this step on it is asked who of them lives.
+/// From this step on, one who waits for answers of other processes asks whether they live.
 const DOUBT_STEP: u32 = 5;
 
-/// Parts of a file that are followed under one hold of their locks. What is stored for one need not
-/// have left the processor before the next is worked on, as it must when the locks are let go: that
-/// wait cost a third of the work per page.
+/// Parts of a file that are followed under one hold of their locks. Before the locks are let go, all
+/// stores must have left the processor. That wait costs a third of the work on a page, so it is made
+/// once for all parts and not for each.
 struct Parts {
-    /// Each lies within one lock block, or behind the end of the file.
+    /// Start and end of each part, which lies within one lock block, or behind the end of the file.
     list: [(u64, u64); PARTS_MAX],
     count: usize,
     bytes: u64,
-    /// The locks of all of them, a bit each.
+    /// The stripe locks of all parts, a bit each.
     locks: u64,
 }
 
@@ -66,7 +68,7 @@ impl Parts {
         self.locks |= locks;
     }
 
-    /// Others wait for the locks meanwhile.
+    /// Whether the parts are to be followed now: while more are followed, others wait for the locks.
     const fn are_enough(&self) -> bool {
         self.count == PARTS_MAX || self.bytes >= PARTS_BYTES
     }
@@ -75,9 +77,9 @@ impl Parts {
 /// The processes that are asked to look at a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whom {
-    /// Every process with mappings of it.
+    /// Every process with mappings of the file.
     All,
-    /// Those that may have stored to it.
+    /// The processes that may have stored to the file through mappings.
     Writers,
 }
 
@@ -86,7 +88,7 @@ enum Whom {
 pub struct Mapped {
     file: FileRef,
     record: &'static MappedRecord,
-    /// Whose it was when it was made.
+    /// The owner of the record when this was made.
     owner: OwnerId,
 }
 
@@ -174,18 +176,20 @@ impl Mapped {
         self.file.files.array().runtime().begin_storing(self.record, self.file.entry)
     }
 
-    /// Says it in a child of a process that may store: what it inherits is there already.
+    /// Says, in a child of a process that may store, that the child may store, too. Unlike
+    /// [`Self::begin_storing`] this cannot be refused: the child has inherited the mappings already.
     pub fn go_on_storing(&self) {
         self.record.set_storing();
     }
 
-    /// In which of [`array::mapped::UNITS_BYTES`] stores are followed, a bit each.
+    /// Returns the units in which stores are followed: a bit for each of
+    /// [`array::mapped::UNITS_BYTES`].
     #[must_use]
     pub fn units(&self) -> u32 {
         self.record.units()
     }
 
-    /// Notes the units, for who looks at the array.
+    /// Notes the units in which stores are followed, for operators who look at the array.
     pub fn set_units(&self, units: u32) {
         self.record.set_units(units);
     }
@@ -214,7 +218,7 @@ impl Mapped {
         Ok(promised)
     }
 
-    /// In the parent: it is the child's affair now.
+    /// Forgets this promise in the parent, after the fork: the record is the child's now.
     pub fn leave_to_child(self) {
         let this = ManuallyDrop::new(self);
         // SAFETY: read once, and not used again.
@@ -239,8 +243,8 @@ impl Mapped {
         core::mem::forget(self);
     }
 
-    /// In the child: the promise is this process' own from here on. False if somebody has taken it
-    /// for left by a dead process meanwhile (the parent died).
+    /// Makes the promise the calling child's own, after the fork. Returns false if the parent has
+    /// died and somebody has meanwhile taken the promise for one that a dead process left.
     #[must_use]
     pub fn keep_promise(&self) -> bool {
         let runtime = self.file.files.array().runtime();
@@ -254,7 +258,8 @@ impl Mapped {
         })
     }
 
-    /// Notes that redundancy of a range could not follow: the next one to open the file makes it.
+    /// Notes that redundancy of a range could not be made to follow. The next process that opens the
+    /// file makes it agree with the data.
     pub fn owe(&self, start: u64, end: u64) {
         let (files, number) = (self.file.files, self.file.number);
         files.table().add_resync(files.array(), number, Resync { start, end, lost: MemberSet::EMPTY });
@@ -278,9 +283,9 @@ impl Mapped {
         self.record.answer(call);
     }
 
-    /// There is a shared copy, no mapping of this process shows the members any more, and one is
-    /// about to be stored to: waits until the others have come to the copy. What is stored into it
-    /// they would not see on the members.
+    /// Waits until the mappings of all other processes show the file's shared copy, or one process
+    /// does not answer. Called when all mappings of this process show the copy and one of them is
+    /// about to be stored to: a process whose mappings still show the members would not see the store.
     pub fn gather(&self) {
         let shared = self.file.shared();
         let number = shared.copy.load(Ordering::Acquire);
@@ -290,7 +295,8 @@ impl Mapped {
         if self.file.is_mapped_by_others() {
             self.file.call(Whom::All, Some(self.record));
         }
-        // Who has not come by now is not waited for again; who begins after this finds the copy.
+        // A process that has not come to the copy by now is not waited for again. One that maps the
+        // file after this finds the copy.
         shared.gathered.store(number, Ordering::Release);
     }
 
@@ -302,18 +308,19 @@ impl Mapped {
         }
         let array = self.file.files.array();
         array.before_change()?;
-        // All that the record names from then on, which is more than the two ranges.
+        // The record then names everything from the first byte of the two ranges to the last.
         let hull = if first < last { first.min(start)..last.max(end) } else { start..end };
         self.file.forget_sums_of_mapping(hull.start, hull.end)?;
         self.record.widen(start, end);
         array.note_change(self.file.shared(), self.file.number);
         if self.file.stores_into_copy() {
-            // What is followed announces itself.
+            // Stores land in the copy, and following them announces what it stores on the members.
             return Ok(());
         }
         let (first, last) = self.record.range();
         let owners = array.runtime().lanes();
-        // Another lane than the one in use: its record is whole at every instant.
+        // The wider range goes into another lane than the one in use, so that at every instant one
+        // lane has a whole record.
         match intent::reserve(owners, array.runtime().me(), self.file.record_index(self.record)) {
             Some(lane) => {
                 let previous = self.record.lane();
@@ -332,7 +339,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// Makes good what other processes left that died with writable mappings of the file.
+    /// Makes good what processes left that died with writable mappings of the file.
     pub fn finish_others(&self) -> Result<(), OsError> {
         self.file.finish_mappings()
     }
@@ -346,8 +353,8 @@ impl Mapped {
         self.file.follow(ranges)
     }
 
-    /// The process had not heard yet that the file was cut and stored behind its new end: zeros
-    /// again. What lies before the end is followed.
+    /// Makes zeros of what this process stored behind the file's new end before it heard that the
+    /// file was cut, and follows what it stored before that end in `start..end`.
     pub fn follow_cut(&self, start: u64, end: u64) -> Result<(), OsError> {
         self.file.clear_behind_end()?;
         self.file.follow([(start, end)])
@@ -357,13 +364,13 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         self.file.give_back(self.record, false);
-        // What stays is removed by the next one.
+        // A copy that stays is removed by the next process that drops it.
         let _ = self.file.drop_copy();
     }
 }
 
 impl Inode {
-    /// Whether parts of it may have no space yet.
+    /// Whether parts of the file may have no space yet.
     #[must_use]
     pub fn has_holes(&self) -> bool {
         self.shared().flags.load(Ordering::Acquire) & format::FLAG_HOLES != 0
@@ -382,21 +389,22 @@ impl Inode {
         })
     }
 
-    /// Whether its level keeps copies or parity that must follow stores.
+    /// Whether the file's level keeps copies or parity that must follow stores.
     #[must_use]
     pub const fn has_redundancy(&self) -> bool {
         self.geometry.copy_count() > 1 || self.geometry.level().parity_count() > 0
     }
 
-    /// Whether stores through mappings have to go by way of a shared copy: with a journal and
-    /// parity nothing may be stored that the journal does not have, or a member lost in a crash
-    /// takes with it bytes of the stripe that nobody was writing.
+    /// Whether stores through mappings have to go by way of a shared copy, as they do with a journal
+    /// and parity. Otherwise they would reach the members before the journal, and a member that is
+    /// lost in a crash would take along bytes of the stripe that nobody was writing.
     #[must_use]
     pub fn stores_into_copy(&self) -> bool {
         self.files.has_journal() && self.geometry.level().parity_count() > 0
     }
 
-    /// Reads a file with writable mappings.
+    /// Reads a file with writable mappings: from its shared copy if it has one, else from the copies
+    /// where stores land.
     ///
     /// # Safety
     /// As [`array::Striper::read`].
@@ -410,14 +418,14 @@ impl Inode {
         unsafe { self.read_members(&self.striper(self.out_for_stores()), offset, dst, bytes, rot) }
     }
 
-    /// The members that are out, and on levels with copies those on which stores through mappings
-    /// do not land.
+    /// Returns the members that are out and, on levels with copies, also those on which stores
+    /// through mappings do not land.
     pub(crate) fn out_for_stores(&self) -> MemberSet {
         let out = self.out();
         if self.geometry.copy_count() > 1 { self.all_but_primaries(out) } else { out }
     }
 
-    /// `out`, and of every column all copies but the first that is in.
+    /// Returns `out`, and the members of all copies of every column but the first copy in use.
     fn all_but_primaries(&self, out: MemberSet) -> MemberSet {
         let geometry = &self.geometry;
         let primaries = (0..geometry.data_columns()).filter_map(|column| self.primary(0, column, out));
@@ -425,8 +433,8 @@ impl Inode {
         MemberSet::first(geometry.member_count()).minus(kept).union(out)
     }
 
-    /// The member that a column's stores through mappings land on: of its copies the first that is
-    /// in.
+    /// Returns the member on which a column's stores through mappings land: that of the first copy
+    /// in use. None if all copies are out.
     pub(crate) fn primary(&self, stripe: u64, column: usize, out: MemberSet) -> Option<usize> {
         let slot = |copy| self.geometry.data_slot(stripe, column, copy);
         (0..self.geometry.copy_count()).map(slot).find(|&slot| !out.contains(slot))
@@ -452,7 +460,7 @@ impl Inode {
         }
         self.follow_parts(&parts)?;
         self.touch();
-        // Who went out since lacks some of it.
+        // A member that went out meanwhile lacks some of what was followed: that goes on record.
         self.files.array().before_change()
     }
 
@@ -461,7 +469,8 @@ impl Inode {
             return Ok(());
         }
         let held = self.lock_masked(parts.locks)?;
-        // The rest of the last page counts: its parity must fit, whatever was stored there.
+        // What lies behind the end in the last page counts, too: its parity must fit, whatever was
+        // stored there.
         let size = self.size();
         let last_page_end = size.next_multiple_of(PAGE);
         let mut is_cut = false;
@@ -475,7 +484,7 @@ impl Inode {
                 self.fill_holes(start, end)?;
             }
             match self.copy()? {
-                // Lock blocks need not be whole pages: this one may begin behind the end.
+                // A lock block need not be whole pages, so this part may begin behind the end.
                 Some(copy) => self.store_copy(&copy, start, end.min(size).saturating_sub(start) as usize)?,
                 None => {
                     self.write_back(start, end);
@@ -495,8 +504,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Where stores must be written back from the processor's caches to last, does that for stores
-    /// of a mapping.
+    /// Writes what was stored through mappings in `start..end` back from the processor's caches, if
+    /// stores do not outlive a loss of power otherwise.
     fn write_back(&self, start: u64, end: u64) {
         if self.files.kernels().flush() != persist::Flush::Needed {
             return;
@@ -516,7 +525,7 @@ impl Inode {
 
     /// Zeroes what a mapping may have stored behind the end, in the last page. The size lock is
     /// held; `size` is the size. A process that may not store into the file does nothing: its own
-    /// mappings have stored nothing, and whoever stores by a mapping calls this itself.
+    /// mappings have stored nothing, and every process that stores through mappings calls this.
     pub(crate) fn zero_tail(&self, size: u64) -> Result<(), OsError> {
         let end = size.next_multiple_of(PAGE);
         if size == end || !self.writable || self.shared().mapped.load(Ordering::Acquire) == 0 {
@@ -529,22 +538,22 @@ impl Inode {
         result
     }
 
-    /// Counts the file's records anew. The open-files lock is held.
+    /// Counts the file's records of writable mappings anew. The open-files lock is held.
     fn count_mapped(&self) {
         let count = self.files.array().runtime().mapped().of(self.key()).count();
         self.shared().mapped.store(count as u32, Ordering::Release);
     }
 
-    /// Makes zeros of what a process stored behind the end of the file that had not heard yet that
-    /// it was cut.
+    /// Makes zeros of what was stored behind the end of the file by a process that had not heard yet
+    /// that the file was cut.
     fn clear_behind_end(&self) -> Result<(), OsError> {
         self.files.array().before_change()?;
         self.shared().tail_unfinished.store(1, Ordering::Release);
         self.with_size_locked(|size| self.zero_tail(size))
     }
 
-    /// Asks the other processes that have mappings of the file to look at it: it was cut. Returns
-    /// when they have, or when one does not answer.
+    /// Asks the other processes that have mappings of the file to look at it, because it was cut.
+    /// Returns when all have answered, or when one does not answer.
     pub fn call_others(&self) {
         if self.is_mapped_by_others() {
             self.call(Whom::All, None);
@@ -552,7 +561,7 @@ impl Inode {
     }
 
     /// Asks the other processes that store to the file through mappings to follow all that they
-    /// have stored. Returns when they have, or when one does not answer.
+    /// have stored. Returns when all have answered, or when one does not answer.
     ///
     /// # Errors
     /// That of a process that could not follow all.
@@ -569,14 +578,16 @@ impl Inode {
         failure().map_or(Ok(()), Err)
     }
 
-    /// The last of such calls. Who looks at the file after asking this has answered it.
+    /// Returns the number of the last call to processes with mappings of the file
+    /// ([`Self::call_others`], [`Self::call_writers`]). A process that takes this number first and
+    /// then looks at the file has answered all calls up to it.
     #[must_use]
     pub fn last_call(&self) -> u32 {
         self.shared().calls.load(Ordering::Acquire)
     }
 
-    /// The number of the last call, and the epoch of the members' states. While both stay as they
-    /// are, mappings of the file have nothing new to show.
+    /// Returns the number of the last call ([`Self::last_call`]), and the epoch of the members'
+    /// states. While both stay as they are, mappings of the file have nothing new to show.
     #[must_use]
     pub fn news(&self) -> (u32, u64) {
         (self.last_call(), self.files.array().runtime().epoch())
@@ -593,8 +604,8 @@ impl Inode {
         records.into_iter().flatten().filter(|&(_, owner)| owner != runtime.me())
     }
 
-    /// Rings the bell and waits for the answers. The calls of others meanwhile are answered in the
-    /// own record.
+    /// Rings the bell and waits for the answers of `whom`. Calls that other processes make meanwhile
+    /// are answered in `own`, this process' record, if it is given.
     fn call(&self, whom: Whom, own: Option<&MappedRecord>) {
         let (shared, runtime) = (self.shared(), self.files.array().runtime());
         let call = shared.calls.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -616,14 +627,14 @@ impl Inode {
             let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
         }
         if self.records_of_others().any(|(record, owner)| !answers(record, owner) && !runtime.is_alive(owner)) {
-            // Not to be waited for again. What cannot be made good now is tried again by the next
-            // one.
+            // A dead process is not to be waited for again. If what it left cannot be made good now,
+            // the next process that calls tries again.
             let _ = self.finish_mappings();
         }
     }
 
-    /// Asks for a shared copy that cannot be made while processes store to the members: all
-    /// mappings are to leave them.
+    /// Asks all processes to take their mappings of the file off the members, so that a shared copy
+    /// can be made; with `wanted` false, takes that back.
     pub fn want_copy(&self, wanted: bool) {
         self.shared().copy_wanted.store(u32::from(wanted), Ordering::Release);
         if wanted {
@@ -641,14 +652,14 @@ impl Inode {
         self.files.array().runtime().mapped().index_of(record)
     }
 
-    /// Frees a record of this process whose range has been followed; `left` if it was another's,
-    /// who died.
+    /// Frees a record of this process whose range has been followed. `left` says that the record was
+    /// that of a process that has died.
     fn give_back(&self, record: &MappedRecord, left: bool) {
         let _ = self.files.array().before_change().and_then(|()| {
             self.with_size_locked(|size| {
                 self.zero_tail(size)?;
                 let flags = self.shared().flags.load(Ordering::Acquire);
-                // Whoever comes now sets it again behind this lock, if it is needed.
+                // A process that maps the file now sets the flag again after this lock, if it must.
                 let only = self.shared().mapped.load(Ordering::Acquire) == 1;
                 if only && flags & format::FLAG_MAPPED != 0 {
                     self.change_flags(0, format::FLAG_MAPPED);
@@ -675,7 +686,7 @@ impl Inode {
             return Ok(());
         }
         if self.shared().mapped.load(Ordering::Acquire) == 0 {
-            // Its last user died before removing it.
+            // The last process with mappings died before it had removed the shared copy.
             return self.drop_copy();
         }
         let runtime = self.files.array().runtime();
@@ -691,17 +702,18 @@ impl Inode {
             if start < end
                 && let Err(error) = self.follow_left(start, end)
             {
-                // To be tried again, by whoever comes then.
+                // The dead process owns the record again, so that the next process tries it again.
                 runtime.with_open_files(|_| record.claim(owner));
                 return Err(error);
             }
             self.give_back(record, true);
-            // What stays is removed by the next one.
+            // A copy that stays is removed by the next process that drops it.
             let _ = self.drop_copy();
         }
     }
 
-    /// Follows all of a range that may have been stored to. Holes were not, and stay holes.
+    /// Follows a range of a dead process' record, all of which may have been stored to. Nothing was
+    /// stored to holes, and they stay holes.
     fn follow_left(&self, start: u64, end: u64) -> Result<(), OsError> {
         self.clear_behind_end()?;
         let block_bytes = self.geometry.lock_block_bytes();
@@ -721,12 +733,13 @@ impl Inode {
         Ok(())
     }
 
-    /// The next data where stores of mappings land, at or after `at`.
+    /// Returns where the next data begin, at or after `at`, in what stores through mappings land on;
+    /// None if there are none.
     fn next_mapped_data(&self, at: u64) -> Result<Option<u64>, OsError> {
         let found = match self.copy()? {
             Some(copy) => sys::rustix::fs::seek(copy.fd()?, sys::rustix::fs::SeekFrom::Data(at)),
             None if self.has_holes() => self.seek_extent(at, true),
-            // A range or a size that is damaged may be any.
+            // The range or the size may be any number, if somebody has damaged it.
             None => {
                 return Ok(self
                     .data_from(at)
@@ -745,7 +758,8 @@ impl Inode {
     /// Clears a lane of mappings on the members and gives it back.
     fn clear_lane(&self, lane: usize, record: &MappedRecord) {
         let (owners, index) = (self.files.array().runtime().lanes(), self.record_index(record));
-        // Who died while giving it back may have come so far that it is another's by now.
+        // A process that died while it gave the lane back may have come so far that the lane is
+        // somebody else's by now.
         if intent::is_reserved(owners, lane, index) {
             // A lane that still names something costs a needless resync after a crash, no more.
             let _ = self.announce_in(lane, LaneKind::Clean, 0, 0, self.out());

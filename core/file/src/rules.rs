@@ -1,8 +1,8 @@
 //! Which shape a new file gets: the array's rules as a process uses them.
 //!
 //! Rules are asked when a file is made and never again: the inode table says from then on which
-//! shape a file has. A process reads them when it makes its first file, and again when the runtime
-//! segment says that they have changed.
+//! shape the file has. A process reads the rules when it makes its first file, and again when the
+//! runtime segment says that they have changed.
 
 use crate::files::Files;
 use crate::glob::{BadGlob, Glob};
@@ -25,8 +25,11 @@ pub struct ReadyRule {
 }
 
 impl ReadyRule {
+    /// Makes a rule for the paths below `under` that fit one of `patterns`, or for all of them if
+    /// there are no patterns.
+    ///
     /// # Errors
-    /// The pattern that is none, counted from 0, and why.
+    /// The index (from 0) of the first pattern that cannot be understood, and the reason.
     pub fn new<'p>(
         under: &[u8],
         patterns: impl IntoIterator<Item = &'p [u8]>,
@@ -60,8 +63,8 @@ impl ReadyRule {
         }
     }
 
-    /// Tells whether no file is left for `other`, which is asked after this rule. It says false where
-    /// that is not easily told.
+    /// Tells whether no file is left for `other`, which is asked after this rule. The answer is false
+    /// where that is not easily told.
     #[must_use]
     pub fn leaves_nothing_for(&self, other: &Self) -> bool {
         let is_same = self.under == other.under;
@@ -74,7 +77,7 @@ impl ReadyRule {
 
 /// The rules as this process last read them.
 pub(crate) struct Rules {
-    /// The runtime segment's number when they were read; None if they never were.
+    /// The runtime segment's `rules_epoch` when the rules were read; None if they never were.
     epoch: Option<u64>,
     rules: Vec<ReadyRule>,
     default: Option<RuleShape>,
@@ -85,8 +88,8 @@ impl Rules {
 
     fn of(file: &[u8], epoch: u64) -> Self {
         let Ok(file) = RulesFile::decode(file) else { return Self { epoch: Some(epoch), ..Self::UNREAD } };
-        // Rules of which one is not understood, or that are too many, are none: a later one would
-        // decide instead.
+        // If one rule is not understood, or the rules weigh too much, there are none: without that
+        // rule a later one would decide for its files.
         let (mut rules, mut weight) = (Vec::new(), 0);
         for rule in file.rules() {
             let Some(rule) = ReadyRule::of(&rule) else { return Self { epoch: Some(epoch), ..Self::UNREAD } };
@@ -115,8 +118,9 @@ impl Policy {
         Self { own, rules: LocalLock::new(Rules::UNREAD) }
     }
 
-    /// Keeps other threads from asking the rules, as long as the result lives: a fork must not copy
-    /// rules that are being read. Whoever has them waits for nothing that a thread holds which forks.
+    /// Keeps other threads from asking the rules as long as the result lives: a fork must not copy
+    /// rules that are being read. A thread that asks the rules waits, while it does, for no lock that
+    /// a forking thread holds.
     pub(crate) fn hold(&self) -> LocalGuard<'_, Rules> {
         self.rules.lock()
     }
@@ -128,10 +132,11 @@ impl Policy {
 }
 
 impl Files {
-    /// The shape of a file that is made at a logical path. The namespace lock is held.
+    /// Returns the shape of a file that is made at a logical path. The namespace lock is held.
     ///
-    /// A shape that does not bear the loss of the members which are out would make a file that can
-    /// be neither written nor read: then it is the array's own.
+    /// The file gets the array's own shape instead of that of the rules if the latter does not bear
+    /// the loss of the members that are out, since such a file could be neither written nor read, or
+    /// if it has more parity chunks per stripe than the array's journal has room for.
     pub(crate) fn shape_at(&self, path: &[u8]) -> Shape {
         let (array, own) = (self.array(), self.policy().own());
         if !array.may_have_shapes() {
@@ -153,8 +158,8 @@ impl Files {
         shape.filter(is_fit).unwrap_or(own)
     }
 
-    /// Gives the array rules in the place of those it has: a file of rules that decodes, of the
-    /// array. `make` gets the revision that it must have.
+    /// Replaces the rules of the array. `make` gets the revision that the new rules must have, and
+    /// returns them as a file of rules ([`RulesFile`]) of this array.
     ///
     /// # Errors
     /// As for [`Array::write_rules`].
@@ -167,7 +172,8 @@ impl Files {
         })
     }
 
-    /// Gives the rules that count to members in use that lack them, as one that was made anew does.
+    /// Gives the rules that count to those members in use that lack them, such as a member that was
+    /// made anew.
     pub fn spread_rules(&self) {
         let array = self.array();
         if array.may_have_shapes() {
@@ -179,15 +185,16 @@ impl Files {
         }
     }
 
-    /// The most parity chunks per stripe for which the array's journal has room; None without a
-    /// journal.
+    /// Returns the most parity chunks per stripe for which the array's journal has room; None without
+    /// a journal.
     #[must_use]
     pub fn parity_count_max(&self) -> Option<usize> {
         self.array().journal().map(|journal| journal.header.parity_max())
     }
 
-    /// Tells whether a file's bytes can be read without these members and those that have lost them, by
-    /// its own level. True of a file without bytes, and of one that the inode table does not know.
+    /// Tells whether a file, by its own level, bears the loss of the members `out` together with those
+    /// that have lost bytes of it already. True of a file without bytes, and of one that the inode
+    /// table does not know.
     #[must_use]
     pub fn file_bears(&self, attribute: format::Attribute, out: MemberSet) -> bool {
         let Ok(record) = self.record(attribute) else { return true };
@@ -196,7 +203,7 @@ impl Files {
         size == 0 || record.geometry().survives(out.union(lost))
     }
 
-    /// The shape of a file's bytes.
+    /// Returns the shape of a file.
     ///
     /// # Errors
     /// `IO` if the inode table does not know the file.
@@ -204,7 +211,7 @@ impl Files {
         self.record(attribute).map(|record| record.shape)
     }
 
-    /// The size of a file in bytes, whether a process has it open or none.
+    /// Returns the size of a file in bytes, whether or not a process has the file open.
     ///
     /// # Errors
     /// As for [`Self::shape_of`].

@@ -20,8 +20,9 @@ fn geometry(level: Level, members: usize) -> Geometry {
     Geometry::new(level, members, ChunkBytes::new(CHUNK_BYTES).unwrap()).unwrap()
 }
 
-/// The member with P, or with Q, or with data fails as they are stored to. What is written then fits
-/// what is left, whichever it was, and outlives the loss of the member that it was written to.
+/// The member with P, with Q or with data fails while a write stores to it. Whichever it is, what is
+/// written fits on the members that are left. At RAID 6 it outlives the loss of one more member, that
+/// to which the data were written.
 #[test]
 fn a_write_in_which_a_member_fails_outlives_the_loss_of_another() {
     for (level, members) in [(Level::Raid6, 7), (Level::Raid6, 5), (Level::Raid5, 6)] {
@@ -53,8 +54,8 @@ fn a_write_in_which_a_member_fails_outlives_the_loss_of_another() {
     }
 }
 
-/// Somebody cuts one backing file of a small file, and the program goes on appending to it: what is
-/// written by calls is there without that member, too.
+/// Somebody cuts one backing file of a small file, and the program goes on appending to the file.
+/// What it writes by calls is there without that member, too.
 #[test]
 fn what_is_appended_to_a_small_file_of_which_a_member_is_cut_is_there() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4), (Level::Raid01, 4)] {
@@ -78,8 +79,8 @@ fn what_is_appended_to_a_small_file_of_which_a_member_is_cut_is_there() {
     }
 }
 
-/// Somebody has made holes in a backing file by hand, and its member is full when they are written
-/// to: the write fails, and what it has stored before is no data that others are computed from.
+/// Somebody has made holes in a backing file by hand, and the member is full when a write comes to
+/// the holes. The write fails, and nothing is computed from what it has stored before.
 #[test]
 fn a_write_for_which_a_member_has_no_space_leaves_nothing_that_does_not_fit() {
     let place = scratch();

@@ -1,5 +1,5 @@
-//! SEEK_DATA and SEEK_HOLE: what was written is never called a hole, and whole stripes that were
-//! not are found.
+//! SEEK_DATA and SEEK_HOLE: what was written is never called a hole, and whole stripes to which
+//! nothing was written are found to be holes.
 
 mod common;
 
@@ -46,7 +46,8 @@ fn covered(extents: &[Range<u64>], wanted: &Range<u64>) -> bool {
     extents.iter().any(|extent| extent.start <= wanted.start && wanted.end <= extent.end)
 }
 
-/// Bytes of whole stripes and of whole granules on the members.
+/// Returns the least number of bytes of a file that are whole stripes, and on each member whole
+/// granules.
 fn unit(file: &cxlraid_file::FileRef) -> u64 {
     let geometry = file.geometry();
     match geometry.level() {
@@ -108,7 +109,7 @@ fn blocks(array: &TestArray, name: &str) -> Vec<u64> {
     (0..array.config.mounts.len()).map(|slot| std::fs::metadata(path(slot)).unwrap().blocks()).collect()
 }
 
-/// tmpfs gives a page to a hole that a mapping loads from.
+/// tmpfs gives a page to a hole that a mapping loads from, so the library must not load from holes.
 #[test]
 fn reading_takes_no_space_for_holes() {
     for (seed, (level, member_count, chunk)) in (1..).zip(SHAPES) {
@@ -157,7 +158,7 @@ fn a_hole_that_another_process_punches_is_one_for_readers() {
         let reader = array.open_in(array.again(), "f", attribute);
         let unit = unit(&file);
         write(&file, 0, &vec![7; 8 * unit as usize]);
-        // Every other unit is a hole from now on, and then all is.
+        // The second unit is a hole from now on, and later all units but the first.
         file.punch(unit, unit, false).unwrap();
         for _ in 0..200 {
             assert_eq!(read(&reader, 2 * unit, 100), [7; 100]);

@@ -19,7 +19,8 @@ use sys::OsError;
 use units::MemberSet;
 
 const LEVELS: [(Level, usize); 4] = [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4)];
-/// Long enough for a thread to do something while a member's bytes of so much are computed.
+/// The length of a file that is long enough for a thread to do something while a member's bytes of
+/// the file are computed.
 const LONG_BYTES: usize = 24 << 20;
 
 /// An array with a file that nobody has open.
@@ -43,8 +44,8 @@ fn shared(files: &'static Files, attribute: Attribute) -> &'static array::Shared
     files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap()
 }
 
-/// Asserts that the members themselves hold the right bytes: without the segment, nobody remembers
-/// who was left out.
+/// Asserts that the members themselves hold the right bytes. The segment is removed first, so that
+/// nothing remembers which member was left out.
 fn is_whole(array: &TestArray, attribute: Attribute, data: &[u8], what: &str) {
     array.lose_segment();
     let file = array.open_in(array.again(), "f", attribute);
@@ -83,8 +84,8 @@ fn who_may_only_read_does_not_leave_out_what_another_is_making_anew() {
     }
 }
 
-/// A thread has met the short backing file before the rebuild had the locks, and comes to leave the
-/// member out in the middle of it.
+/// A thread has met the short backing file before the rebuild had the locks, and leaves the member
+/// out in the middle of the rebuild.
 #[test]
 fn a_note_outlives_a_resync_in_which_its_member_was_left_out() {
     for (level, member_count) in LEVELS {
@@ -96,8 +97,8 @@ fn a_note_outlives_a_resync_in_which_its_member_was_left_out() {
     }
 }
 
-/// A process that may only read has found that something waits, and before it looks again this has
-/// been made good: by a resync, or by a truncation that was at work.
+/// A process that may only read finds that a resync of the file waits. Before the process looks
+/// again, a resync or a truncation that was at work makes the file good.
 #[test]
 fn who_may_only_read_looks_again_with_the_lock_held() {
     for (level, member_count) in LEVELS {
@@ -136,7 +137,8 @@ fn who_may_only_read_looks_again_with_the_lock_held() {
     }
 }
 
-/// Somebody else may have the file open to write to it.
+/// A process that may only read finds a backing file short. It notes that, since somebody else may
+/// have the file open to write to it.
 #[test]
 fn what_who_may_only_read_finds_short_is_noted() {
     for (level, member_count) in LEVELS {
@@ -150,7 +152,8 @@ fn what_who_may_only_read_finds_short_is_noted() {
         let lost: Vec<_> = reader.unbuilt().unwrap().iter().map(|unbuilt| unbuilt.lost).collect();
         assert_eq!(lost, [MemberSet::EMPTY.with(1)], "{level}");
         assert_eq!(reader.array().in_use().len(), member_count, "{level}");
-        // A store without the member, and the file ends before where the backing file was cut.
+        // Something is stored without the member, and then the file is made so short that it ends
+        // before the place where the backing file was cut.
         data.truncate(5_000);
         data[..100].fill(7);
         write(&file, 0, &[7; 100]);
@@ -196,7 +199,7 @@ fn who_is_refused_leaves_nobody_out() {
     assert_eq!(reader.unbuilt(), Ok(Vec::new()));
 }
 
-/// Another process has the file open and has not come to make it whole.
+/// Another process has the file open, and has not made it whole yet.
 #[test]
 fn a_member_whose_file_is_to_be_made_anew_is_not_taken_for_failed() {
     for (level, member_count) in LEVELS {
@@ -232,9 +235,9 @@ fn a_scrub_of_a_file_that_waits_takes_no_member_for_failed() {
     }
 }
 
-/// The machine has crashed while a file grew, and the length of the only backing file left is not
-/// what its size says: no member that is away could give the rest, since the array was changed
-/// without it.
+/// The machine has crashed while a file grew, and the only backing file left is shorter than the
+/// file's size says. No member that is away could give the rest, since the array was changed without
+/// that member.
 #[test]
 fn what_only_stale_members_could_give_of_a_file_that_a_crash_cut_is_zeros() {
     for (level, member_count, slot, gone) in [(Level::Raid1, 2, 0, 1), (Level::Raid5, 3, 2, 0), (Level::Raid10, 4, 0, 1)] {
@@ -430,8 +433,8 @@ fn a_member_that_mappings_would_not_show_is_made_anew_under_stores() {
     }
 }
 
-/// What could not be followed is made to agree on the others: where a member waits until nobody
-/// stores to another copy, and where one stays out until the file is closed.
+/// Bytes that are owed are made to agree on the other members, although one member waits: until
+/// nobody stores to another copy, or until the file is closed.
 #[test]
 fn bytes_that_are_owed_do_not_wait_with_the_member_that_waits() {
     for has_joined in [false, true] {

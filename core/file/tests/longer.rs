@@ -1,7 +1,8 @@
 //! A file is made longer while another process gets space within it.
 //!
-//! A filter of system calls (seccomp(2)) stops the first process before each ftruncate, until the
-//! second has done its part or waits for the first.
+//! The two processes are threads of this test, each of which has attached to the array for itself. A
+//! filter of system calls (seccomp(2)) stops the first one before each ftruncate, until the second
+//! one has done its part or waits for the first.
 
 mod common;
 
@@ -37,7 +38,8 @@ struct Program {
     instructions: *const Instruction,
 }
 
-/// From now on each ftruncate of this thread waits. Returns the descriptor by which they are told.
+/// Makes each ftruncate of this thread wait from now on. Returns the descriptor that tells of these
+/// calls and lets them go on.
 fn stop_before_ftruncate() -> usize {
     let load_number = Instruction(0x20, 0, 0, 0);
     let is_ftruncate = Instruction(0x15, 0, 1, FTRUNCATE);
@@ -51,7 +53,7 @@ fn stop_before_ftruncate() -> usize {
     }
 }
 
-/// Waits for a call; None if the thread has ended.
+/// Waits for a call that is stopped, and returns its id; None if the thread has ended.
 fn stopped(listener: usize) -> Option<u64> {
     let mut call = [0u64; 10];
     // SAFETY: the kernel fills 80 bytes.
@@ -59,17 +61,18 @@ fn stopped(listener: usize) -> Option<u64> {
     (received == 0).then_some(call[0])
 }
 
+/// Lets the call with this id go on.
 fn go_on(listener: usize, id: u64) {
     let answer = [id, 0, CONTINUE << 32];
     // SAFETY: the kernel reads 24 bytes.
     check(unsafe { syscall(IOCTL, [listener, SEND, answer.as_ptr() as usize, 0, 0, 0]) }).unwrap();
 }
 
-/// What the first process does, of a file of two stripes of so many bytes.
+/// What the first process does to a file of two stripes. The number is the bytes of a stripe.
 type Change = fn(&FileRef, u64);
 
-/// What the second process has learnt of the file's space holds when the first has made the file
-/// longer, or has had the kernel look at its privileges.
+/// The second process has learnt that it has got space in the file. That still holds when the first
+/// process has made the file longer, or has had the kernel take away the file's privileges.
 #[test]
 fn no_space_is_taken_away_that_another_process_has_just_got() {
     let changes: [(&str, Change); 3] = [
@@ -88,12 +91,12 @@ fn no_space_is_taken_away_that_another_process_has_just_got() {
                 let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
                 std::fs::set_permissions(array.member_path(slot).join("data/f"), mode).unwrap();
             }
-            // The array has looked at them before they were set, and looks again only if it is told
-            // to.
+            // The library looked at the privileges before they were set, and looks again only if it
+            // is told to.
             if name == "drop privileges" {
                 one.note_privileges();
             }
-            // It gets space without a look at the privileges.
+            // A mapping gets space without a look at the privileges.
             let mapped = Mapped::new(&two).unwrap();
             std::thread::scope(|scope| {
                 let (listens, listener) = channel();

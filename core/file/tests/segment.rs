@@ -1,9 +1,10 @@
 //! A runtime segment in which any word may be any other: calls fail or do their work on the array,
 //! but no process panics, hangs, is killed by a signal or changes anything outside of the array.
 //!
-//! A child process, which has a time limit, uses an array from several threads while another
-//! process stores words drawn from a seed to places drawn from it. Owners of locks that live are
-//! not among the words: a user who may attach may also hold a lock and stop.
+//! A child process, which has a time limit, uses an array from several threads while one more thread
+//! stores words to places in the segment, both drawn from a seed. The words hardly ever name a living
+//! process as the owner of a lock. That may hang a call, which is allowed: a user who may attach may
+//! also hold a lock and stop.
 
 mod common;
 
@@ -31,7 +32,8 @@ const AT_MOST: Duration = Duration::from_secs(60);
 const FILE_BYTES: u64 = 300_000;
 const NAMES: [&str; 3] = ["f0", "f1", "f2"];
 
-/// Level, members, chunk, members out, journal.
+/// Arrays: the level, the number of members, the chunk, the members that are out (a bit each), and
+/// whether there is a journal.
 const SHAPES: [(Level, usize, u64, u32, bool); 6] = [
     (Level::Raid1, 2, 4096, 0, false),
     (Level::Raid5, 3, 4096, 0, false),
@@ -41,6 +43,7 @@ const SHAPES: [(Level, usize, u64, u32, bool); 6] = [
     (Level::Raid10, 4, 65536, 0b1, false),
 ];
 
+/// Makes an array of a shape of [`SHAPES`], with a file of [`FILE_BYTES`] for each of [`NAMES`].
 fn made(index: usize) -> (TestArray, Vec<Attribute>) {
     let (level, member_count, chunk, out, journaled) = SHAPES[index % SHAPES.len()];
     let array = if journaled {
@@ -57,7 +60,7 @@ fn made(index: usize) -> (TestArray, Vec<Attribute>) {
     (array, attributes)
 }
 
-/// The segment, mapped once more.
+/// The segment, mapped once more, with the offsets of its words that are not zero.
 struct Words {
     start: *mut u8,
     bytes: usize,
@@ -127,7 +130,7 @@ fn opened(array: &TestArray, files: &'static Files, index: usize, attribute: Att
     files.open(attribute, true, backing)
 }
 
-/// One call after another.
+/// Makes one call after another, drawn at random, until `until` is set. Returns how many it made.
 fn use_files(
     array: &TestArray,
     files: &'static Files,
@@ -184,7 +187,7 @@ fn use_files(
     calls
 }
 
-/// In a child: several arrays, each ruined by `count` words.
+/// Uses an array, in a child process, while `count` words of its segment are overwritten.
 fn store_words(seed: u64, count: usize) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (array, attributes) = made(seed as usize);
@@ -210,7 +213,7 @@ fn store_words(seed: u64, count: usize) {
     assert_eq!(std::fs::read(&outside).unwrap(), b"outside");
 }
 
-/// In a child: the segment is cut while several threads use the array.
+/// Cuts the segment, in a child process, while several threads use the array.
 fn cut(seed: u64) {
     let mut random = Random(seed << 5 | 1);
     let (array, attributes) = made(seed as usize);
@@ -222,7 +225,7 @@ fn cut(seed: u64) {
         for thread in 0..3 {
             let (mut random, files) = (Random(seed << 8 | thread | 1 << 60), array.files);
             let (array, attributes, until, file) = (&array, &attributes, &until, &kept[0]);
-            // One that only reads, as long as there is something.
+            // The first thread only reads, until its reads fail.
             scope.spawn(move || match thread {
                 0 => {
                     let mut buffer = vec![0u8; 4096];
@@ -254,8 +257,8 @@ fn cut(seed: u64) {
     assert!(bytes == 0 || Array::attach(&array.config).is_err(), "a segment of another length is refused");
 }
 
-/// In a child: a page of the segment is not there, as where shared memory has no room for it, while
-/// this process holds a lock.
+/// Takes a page of the segment away, in a child process that holds a lock, as if shared memory had
+/// no room for the page.
 fn lose_page() {
     let (array, attributes) = made(1);
     let file = opened(&array, array.files, 0, attributes[0]).unwrap();

@@ -19,7 +19,7 @@ const SHAPES: [(Level, usize, u64); 7] = [
     (Level::Raid01, 4, 65536),
 ];
 
-/// A process that was never there is dead.
+/// A source of liveness by which every owner is dead.
 struct Nobody;
 impl Liveness for Nobody {
     fn is_alive(&self, _: OwnerId) -> bool {
@@ -27,6 +27,7 @@ impl Liveness for Nobody {
     }
 }
 
+/// An owner that was never attached, so that it counts as dead.
 fn dead() -> OwnerId {
     OwnerId::new(5).unwrap()
 }
@@ -57,8 +58,8 @@ fn what_a_dead_writer_stored_behind_the_end_is_never_seen() {
     }
 }
 
-/// A member goes out after a truncation has seen to those that are out and before it gets the size
-/// lock: it finishes the end all the same.
+/// A member goes out after a truncation has looked which members are out, and before the truncation
+/// gets the size lock. The truncation zeroes what lies behind the end all the same.
 #[test]
 fn nothing_grows_over_an_end_that_was_left_alone() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
@@ -73,7 +74,7 @@ fn nothing_grows_over_an_end_that_was_left_alone() {
         let _ = shared.size_lock.lock(runtime.me(), runtime);
         std::thread::scope(|scope| {
             let growing = scope.spawn(|| file.truncate(200_000));
-            // It has passed its first look by then, and waits for the lock.
+            // By then the truncation has looked which members are out, and waits for the lock.
             std::thread::sleep(std::time::Duration::from_millis(100));
             let _ = runtime.add_out(units::MemberSet::EMPTY.with(0));
             shared.tail_unfinished.store(1, Ordering::Release);
@@ -87,8 +88,8 @@ fn nothing_grows_over_an_end_that_was_left_alone() {
     }
 }
 
-/// Who died in the last stripe with all members in has left a parity that does not fit; then a
-/// member goes out, and nobody comes to that stripe before the file grows.
+/// A process died while it wrote to the last stripe with all members in, and has left parity that
+/// does not fit. Then a member goes out, and nobody comes to that stripe before the file grows.
 #[test]
 fn nothing_grows_over_a_last_stripe_that_does_not_fit() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
@@ -99,7 +100,7 @@ fn nothing_grows_over_a_last_stripe_that_does_not_fit() {
             let stripe = chunk * (member_count - level.parity_count()) as u64;
             let data = Random(7).bytes(2 * stripe as usize + 12);
             write(&file, 0, &data);
-            // The first bytes of the last stripe are the dead one's; no parity counts them.
+            // The dead process has stored the first bytes of the last stripe; parity lacks them.
             let place = file.geometry().locate(2 * stripe);
             let slot = file.geometry().data_slot(place.stripe, place.column, 0);
             let backing = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join("data/f")).unwrap();
@@ -160,8 +161,8 @@ fn a_read_never_reaches_behind_the_end_of_a_file_being_cut() {
     });
 }
 
-/// Another thread takes the source away in the middle of a write: what of it lies behind the end by
-/// then is never seen.
+/// Another thread takes the source away in the middle of a write. What the write has stored behind
+/// the end by then is never seen.
 #[test]
 fn what_a_write_whose_source_went_away_stored_behind_the_end_is_never_seen() {
     use sys::rustix::mm::{MprotectFlags, mprotect};
@@ -210,8 +211,9 @@ fn what_a_write_whose_source_went_away_stored_behind_the_end_is_never_seen() {
     }
 }
 
-/// A writer died in an append, another process has found its slot and its lane left, and the last
-/// one to have the file open closes it: the end is seen to, or still known not to have been.
+/// A writer died in an append, and another process has given its attach slot and its lane to others.
+/// Then the last process that has the file open closes it. What lies behind the end is zeroed, or
+/// it stays known that it may be no zeros.
 #[test]
 fn the_last_to_close_a_file_does_not_trim_what_a_dead_writer_stored() {
     for (level, member_count, chunk) in SHAPES {
@@ -220,7 +222,7 @@ fn the_last_to_close_a_file_does_not_trim_what_a_dead_writer_stored() {
         let file = array.open("f", attribute);
         let data = Random(7).bytes(100_001);
         write(&file, 0, &data);
-        // The dead one's append: announced, stored, and the size still the old one.
+        // The append of the dead process: announced and stored, while the size is still the old one.
         write(&file, data.len() as u64, &[0xa5; 20_000]);
         let shared = array.files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap();
         shared.size.store(data.len() as u64, Ordering::Release);

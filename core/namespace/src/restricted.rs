@@ -1,5 +1,5 @@
-//! openat2(2) with RESOLVE_*: the kernel decides how far a path may lead, and walks it on the first
-//! member. What it finds is then opened by its name.
+//! openat2(2) with RESOLVE_*: the kernel decides how far a path may lead, and walks it on the lowest
+//! member. The file that it finds is then opened by its logical path.
 
 use crate::resolve::without_slashes;
 use crate::{Namespace, Opened, ProgramPath, Reached};
@@ -12,7 +12,7 @@ impl Namespace {
     /// Opens `path`, relative to a directory of the array or, without one, absolute and logical.
     ///
     /// # Errors
-    /// `XDEV`, `LOOP`, `AGAIN` as the kernel gives them for the restriction, and those of
+    /// `XDEV`, `LOOP`, `AGAIN` as the kernel gives them for the restriction, and the errors of
     /// [`Self::open`].
     pub fn open_restricted(
         &self,
@@ -27,8 +27,8 @@ impl Namespace {
             // A last symlink is in the way of what is to be made, wherever it leads (open(2)).
             kept |= OFlags::NOFOLLOW;
         }
-        // Out of the program's way: its new descriptor has the number it would have on a plain
-        // directory.
+        // The descriptor that is looked with is raised, out of the program's way. So the program's
+        // new descriptor gets the number that it would get on a plain directory.
         let look = |path: &[u8], kept: OFlags| -> Result<Raised> {
             let flags = OFlags::PATH | OFlags::CLOEXEC | kept;
             let found = match base {
@@ -45,8 +45,9 @@ impl Namespace {
                 let path = self.logical_path_of(found.as_fd())?.ok_or(OsError::XDEV)?;
                 self.open(ProgramPath::known(&path), flags, mode)
             }
-            // The kernel follows no link that a slash behind its name says is a directory to be
-            // made.
+            // The path ends with a slash, so it asks to make a directory, which open(2) refuses. The
+            // kernel follows no symlink with the last name then. It only looks whether the directory
+            // is there in which the name would lie.
             Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::XDEV)
                 if flags.contains(OFlags::CREATE) && path.ends_with(b"/") && !matches!(split(path).1, b"." | b"..") =>
             {
@@ -58,8 +59,8 @@ impl Namespace {
         }
     }
 
-    /// Makes what is not there. A symlink that leads to nothing is followed step by step, and each
-    /// step is the kernel's to allow.
+    /// Makes a file that is not there. A symlink that leads to nothing is followed step by step, and
+    /// for each step the kernel is asked whether the restriction allows it.
     fn make_restricted(
         &self,
         path: &[u8],
@@ -92,7 +93,7 @@ impl Namespace {
 /// Symlinks followed before a path is taken for a loop (path_resolution(7)).
 const LINK_COUNT_MAX: u32 = 40;
 
-/// The directory of a path, and the name in it, without slashes behind it.
+/// Splits a path into the directory and the last name, which has no slashes behind it.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let path = without_slashes(path);
     match path.iter().rposition(|&byte| byte == b'/') {

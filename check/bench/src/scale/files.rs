@@ -1,4 +1,4 @@
-//! Files in the array, all in one directory and in many.
+//! Two axes of growth: the number of files in the array, all in one directory and 200 in each.
 
 use super::agent::{Job, Tree, each, timed};
 use super::axis::{Axis, Bench, Extent, Measure, On, Record, flat, linear};
@@ -10,18 +10,20 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::PathBuf;
 
-/// Bytes of a file that has some.
+/// What a file holds that is not empty.
 const BYTES: [u8; 100] = [7; 100];
-/// Of so many files, one has bytes; of the first ones all have: memory is not to be what ends the
-/// axis.
+/// Behind the first [`FULL`] files one file of so many holds bytes, so that memory is not what ends
+/// the axis.
 const ONE_OF: u64 = 16;
+/// How many files there are, from the first one on, that all hold bytes.
 const FULL: u64 = 4096;
-/// Calls of a job.
+/// How often a job makes its call.
 const CALLS: usize = 512;
-/// Files that are opened again.
+/// How many files the measure "kept" opens again and again.
 const KEPT: usize = 8;
-/// What the kernel takes for a file without bytes on one member, and what bytes take on three.
+/// How much memory the kernel takes for an empty file on one member.
 const FILE_BYTES: u64 = 1400;
+/// How much memory the bytes of a file take on all three members together.
 const FILLED_BYTES: u64 = 12 << 10;
 
 const MEASURES: &[Measure] = &[
@@ -40,7 +42,7 @@ const MEASURES: &[Measure] = &[
 
 struct Files {
     per_directory: u64,
-    /// With the number of files that there are.
+    /// The ground of the point before, and the number of files on it.
     ground: Option<(Ground, u64)>,
 }
 
@@ -133,7 +135,7 @@ pub(crate) fn fill(tree: &Tree, from: u64, to: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Numbers at random, below `count`.
+/// Draws `calls` numbers below `count`.
 fn numbers(count: u64, calls: usize, seed: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     Places::new(Order::Random, count, 1, seed as usize, 1).fill(&mut numbers, calls);
@@ -160,7 +162,8 @@ pub(crate) fn read(tree: &Tree, count: u64, calls: usize, seed: u64) -> Result<V
     let mut indices: Vec<u64> = numbers(count, calls, seed).into_iter().map(with_bytes).collect();
     indices.sort_unstable();
     indices.dedup();
-    // Places are those of the numbers, but in an order that is none.
+    // Sorting has removed repetitions. Now the indices are mixed again, so that files are read in
+    // no order.
     indices.sort_unstable_by_key(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let paths: Vec<PathBuf> = indices.into_iter().map(|index| tree.path(index)).collect();
     let read = |path: &PathBuf| {

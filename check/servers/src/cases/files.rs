@@ -10,20 +10,22 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Everything about a tree in $1 but inode numbers and the sizes of directories.
+/// A script of bash that prints everything about the tree in $1 but inode numbers and the sizes of
+/// directories.
 const TREE: &str = r#"
 cd "$1"
 find . \( -type d -printf '%y %m %T@ %P\n' \) -o \( -type l -printf '%y %P -> %l\n' \) -o -printf '%y %m %n %s %T@ %P\n' | sort
 find . -type f -print0 | sort -z | xargs -0 -r sha256sum
 "#;
 
+/// Returns what [`TREE`] prints of a directory, as a program inside the array or outside sees it.
 fn tree(array: &Array<'_>, inside: bool, directory: &Path) -> Outcome<String> {
     let run = if inside { array.inside("bash") } else { array.outside("bash") };
     run.args(["-e", "-c", TREE, "tree"]).arg(directory).text()
 }
 
-/// Files of all sizes and modes, with old times, sparse ones, hard and symbolic links, empty
-/// directories, odd names.
+/// Makes a tree: files of many sizes and modes with old times, a sparse file, hard and symbolic
+/// links, empty directories, odd names.
 fn generate(directory: &Path, count: u64) -> io::Result<()> {
     let mut numbers = Numbers(99);
     for file in 0..count {
@@ -60,13 +62,15 @@ fn generate(directory: &Path, count: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a tree on the host, and returns its directory.
 fn prepared(scene: &Scene<'_>) -> Outcome<std::path::PathBuf> {
     let source = scene.array.host_directory("source")?;
     generate(&source, scene.sized(400, 3000)).map_err(|error| format!("making a tree: {error}"))?;
     Ok(source)
 }
 
-/// Changes a tree in $1: contents that keep size and time too, names, modes, kinds.
+/// A script of bash that changes the tree in $1: contents (some keep their size and time), names,
+/// modes and kinds of files.
 const CHANGE: &str = r#"
 set -e
 cd "$1"

@@ -1,4 +1,4 @@
-//! What is played: scenes in a queue, a few machines at a time, and the report.
+//! The scenes: they are played from a queue, in a few virtual machines at a time, and reported.
 
 use super::{
     cut,
@@ -40,7 +40,8 @@ impl Stage<'_> {
         Ok(path)
     }
 
-    /// Boots, waits, and returns the lines of the log that are meant for the report.
+    /// Boots a machine for `job`, waits until it ends, and returns the lines of its log that are
+    /// meant for the report (they begin with "= ").
     pub(crate) fn play(&self, directory: &Path, hardware: &Hardware, job: &Job) -> Outcome<Vec<String>> {
         let end = Machine::boot(self.packages, self.system, directory, hardware, job)?.wait()?;
         let tail: Vec<&str> = end.log.lines().collect();
@@ -51,12 +52,13 @@ impl Stage<'_> {
     }
 }
 
-/// Something to be done by a thread of its own, and what it makes to do.
+/// One entry of the queue. A thread plays one task at a time, and a task may put further tasks into
+/// the queue.
 pub(crate) enum Task {
     RoundTrip(FileSystem, Platform),
     Cxl,
     PowerCut(Array),
-    /// The image that a cut left.
+    /// Recovers the image that a power cut has left.
     Recover(cut::Image),
 }
 
@@ -85,7 +87,7 @@ impl Task {
         }
     }
 
-    /// Plays it: what the report says of it, and further tasks.
+    /// Plays the task. Returns the lines that the report shows of it, and further tasks.
     fn play(&self, stage: &Stage<'_>) -> Outcome<(Vec<String>, Vec<Self>)> {
         let name = self.name();
         let directory = stage.directory(&name)?;
@@ -112,7 +114,7 @@ impl Task {
     }
 }
 
-/// Tasks that wait, and how many are being played and may make more.
+/// The tasks that wait, and the number of tasks that are being played, each of which may add more.
 struct Queue {
     state: Mutex<(VecDeque<Task>, usize)>,
     changed: Condvar,
@@ -146,7 +148,7 @@ impl Queue {
     }
 }
 
-/// All scenes asked for. Whether all passed.
+/// Plays all scenes that the options ask for. Returns whether all passed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let tasks: Vec<Task> = Task::all().into_iter().filter(|task| options.wants(&task.name())).collect();
     if tasks.is_empty() {
@@ -178,13 +180,14 @@ fn clock_seed() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_micros()) + 1)
 }
 
-/// What QEMU said of itself, if it ended by an assertion of its own: such a machine tells nothing
-/// of the array. (Seen once: `iotlb_to_section`, four seconds after it was switched on.)
+/// Returns the line in which QEMU names an assertion of its own that has failed; None if there is
+/// none. A machine that ended so tells nothing of the array. (This was seen once: `iotlb_to_section`
+/// failed four seconds after the machine was switched on.)
 fn own_failure(message: &str) -> Option<&str> {
     message.lines().map(str::trim).find(|line| line.starts_with("qemu: qemu-system-x86_64: ") && line.contains(": Assertion `"))
 }
 
-/// How many passed and failed.
+/// Plays the tasks and all that they add. Returns how many passed and how many failed.
 fn play_all(stage: &Stage<'_>, tasks: Vec<Task>) -> (usize, usize) {
     let queue = Queue { state: Mutex::new((tasks.into(), 0)), changed: Condvar::new() };
     let counts = Mutex::new((0, 0));
@@ -219,7 +222,7 @@ fn play_all(stage: &Stage<'_>, tasks: Vec<Task>) -> (usize, usize) {
             drop(counts);
             queue.finish(more);
             if !stage.options.keep {
-                // Images are large; what is left goes with the whole directory.
+                // Images are large. If this fails, `run` removes what is left.
                 let _ = fs::remove_dir_all(stage.directory.join(&name));
             }
         }

@@ -1,5 +1,6 @@
-//! The commands that take members out, bring them back, make them anew and compare them, and those
-//! that steer such a job.
+//! The words of the commands about members and rules: those that take members out, bring them back,
+//! make them anew and compare them; those that steer such a job; and those that say how a member is
+//! used (`member`), and which level new files get and which copies are read (`policy`).
 
 use crate::{job::Pace, name::ArrayName};
 use clap::{Args, Subcommand, ValueHint};
@@ -111,14 +112,15 @@ pub(crate) struct PaceOptions {
 }
 
 impl PaceOptions {
-    /// What they ask for.
+    /// The pace that the options ask for.
     pub(crate) fn pace(&self) -> Pace {
         let processors = std::thread::available_parallelism().map_or(1, usize::from).min(256);
         Pace { rate: self.rate, gives_way: self.idle, workers: self.workers.map_or(processors, usize::from) }
     }
 }
 
-/// A rate in bytes: less than a piece of work in a second would look like a pause.
+/// Reads a rate in bytes a second. A rate below 1 MiB is refused: a job would seem to pause between
+/// two pieces of its work.
 fn parse_rate(text: &str) -> Result<u64, String> {
     parse_bytes(text)
         .filter(|&rate| rate >= 1 << 20)
@@ -253,7 +255,7 @@ pub(crate) struct Scrub {
     pub(crate) pace: PaceOptions,
 }
 
-/// The first word of a command whose array need not be named.
+/// The first word of `cxlraid scrub`, whose array need not be named.
 #[derive(Clone, Debug)]
 pub(crate) enum First {
     /// The array's name.
@@ -262,6 +264,7 @@ pub(crate) enum First {
     Path(PathBuf),
 }
 
+/// Takes a word with a slash for a path, and any other for an array's name.
 fn parse_first(text: &str) -> Result<First, String> {
     if text.contains('/') {
         return Ok(First::Path(text.into()));
@@ -270,7 +273,7 @@ fn parse_first(text: &str) -> Result<First, String> {
 }
 
 impl Scrub {
-    /// The array's name.
+    /// Returns the array's name, if the command names it.
     pub(crate) const fn array(&self) -> Option<&ArrayName> {
         match &self.first {
             Some(First::Array(name)) => Some(name),
@@ -278,7 +281,7 @@ impl Scrub {
         }
     }
 
-    /// The paths that are meant; none: everything.
+    /// Returns the paths that are to be compared; none stand for the whole array.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         let first = if let Some(First::Path(path)) = &self.first { Some(path) } else { None };
         first.into_iter().chain(&self.paths).map(PathBuf::as_path)

@@ -6,15 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How many files of how many bytes the array has.
+/// How many files the array has.
 pub(crate) const FILES: usize = 40;
+/// How many bytes the file with index 0 has; each further file has 100 more than the one before it.
 const FILE_BYTES: usize = 50_000;
 
+/// What the file with this index holds.
 pub(crate) fn content(index: usize) -> Vec<u8> {
     (0..FILE_BYTES + index * 100).map(|place| (place * 31 + index * 7 + place / 251) as u8).collect()
 }
 
-/// An array called db with some files under /data/files.
+/// Makes an array called db with [`FILES`] files under /data/files, and stops it.
 pub(crate) fn filled() -> Bench {
     let bench = Bench::new();
     assert!(bench.create().status.success());
@@ -34,7 +36,7 @@ pub(crate) fn stop(bench: &Bench) {
     assert!(stopped.status.success(), "{}", err(&stopped));
 }
 
-/// All files are there and hold what they should; `missing` is moved away meanwhile.
+/// Asserts that all files can be read while the member directory `missing` is moved away.
 #[track_caller]
 pub(crate) fn assert_bears(bench: &Bench, missing: &str) {
     stop(bench);
@@ -49,6 +51,7 @@ pub(crate) fn assert_bears(bench: &Bench, missing: &str) {
     fs::rename(bench.path("gone"), bench.path(missing)).unwrap();
 }
 
+/// Asserts that all files are there and hold what they should.
 #[track_caller]
 pub(crate) fn assert_whole(bench: &Bench) {
     let back: PathBuf = bench.path("back");

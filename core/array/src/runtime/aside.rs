@@ -1,5 +1,6 @@
-//! A process that is parted from the array: its segment was cut short, or it is a child in another
-//! PID namespace. It sees an array all of whose members are out.
+//! A process that is parted from the array sees an array all of whose members are out. It is parted
+//! if its segment was cut short, if shared memory has no room for the segment, or if it is a child
+//! in another PID namespace. Also: how a command looks at a segment without attaching.
 
 use super::attach::{AttachSlot, slot_of};
 use super::{MAGIC, Myself, NO_PID, Recovery, Runtime, Segment, VERSION, entry, showing};
@@ -13,16 +14,16 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use sys::rustix::process::{Signal, getpid, kill_process};
 use sys::{AsFd as _, BorrowedFd, OsError, Result};
 
-/// Says how a segment that this process used was lost; 0 if none was.
+/// How a segment that this process used was lost, as a [`Loss`]; 0 if none was.
 static LOSS: AtomicU32 = AtomicU32::new(0);
 
 /// Why zeros stand in for a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Loss {
-    /// Shared memory has no room for a page of it.
+    /// Shared memory has no room for a page of the segment.
     Full = 1,
-    /// Its file was cut short.
+    /// The segment's file was cut short.
     Cut = 2,
 }
 
@@ -33,7 +34,8 @@ pub fn loss() -> Option<Loss> {
     [Loss::Full, Loss::Cut].into_iter().find(|&loss| loss as u32 == LOSS.load(Ordering::Relaxed))
 }
 
-/// What no PID namespace has for its number.
+/// A number that no PID namespace has. In the zeros that stand in for a segment it says that the
+/// process was parted by [`Runtime::stand_aside`].
 const NO_NAMESPACE: u64 = 1;
 
 impl Runtime {
@@ -61,8 +63,8 @@ impl Runtime {
             )
         };
         if replaced.is_err() {
-            // The kernel has no memory for it. This process must not go on with the others'
-            // segment.
+            // The kernel has no memory for the zeros. This process must not go on with the segment
+            // of the others.
             let _ = kill_process(getpid(), Signal::KILL);
         }
         make_lost(start as usize, self.me.as_ptr() as usize);
@@ -82,8 +84,8 @@ impl Runtime {
     /// others see. The segment's file is locked until this is dropped.
     ///
     /// # Errors
-    /// `PROTO` if it is another version's or was cut short, `BUSY` if it is of another PID
-    /// namespace; else what the system says.
+    /// `PROTO` if the segment is of another version or was cut short, `BUSY` if it belongs to
+    /// another PID namespace; else what the system says.
     pub fn look(uuid: format::Uuid, access: format::Access) -> Result<Self> {
         let (file, _, path) = entry::open_locked(uuid, access, Mode::from_raw_mode(access.mode & 0o666))?;
         let runtime = Self::copy(file, path)?;
@@ -94,8 +96,8 @@ impl Runtime {
         if runtime.is_elsewhere() { Err(OsError::BUSY) } else { Ok(runtime) }
     }
 
-    /// A copy of what is in a segment's file. A hole of the file that is read takes no room, unlike
-    /// one that is mapped and loaded from.
+    /// Makes a copy of what is in a segment's file. Reading a hole of the file takes no room in
+    /// shared memory, unlike a load from a mapping of the hole.
     pub(super) fn copy(file: Raised, path: String) -> Result<Self> {
         let bytes = size_of::<Segment>();
         if fs::fstat(&file)?.st_size as usize != bytes {
@@ -131,9 +133,9 @@ impl Runtime {
     }
 }
 
-/// Makes zeros at `address` the segment of an array all of whose members are out: what stands in
-/// for a segment that was cut short, or for which shared memory has no room. The others take over
-/// what this process held, as if it had died. Runs in a handler.
+/// Makes the zeros at `address`, which stand in for a lost segment, say that all members are out,
+/// and notes how the segment was lost. The other processes take over what this process held, as if
+/// it had died. Runs in a signal handler.
 pub(super) fn lose(address: usize, myself: usize) {
     // SAFETY: as in `make_lost`.
     let me = unsafe { &*(myself as *const Myself) };
@@ -150,6 +152,9 @@ fn is_whole(file: BorrowedFd<'_>) -> bool {
     fs::fstat(file).is_ok_and(|stat| stat.st_size as usize == size_of::<Segment>())
 }
 
+/// Makes the zeros at `address` a segment whose members are all out. Before that, if the segment's
+/// file has its length, the attach slot of this process gets a pid there that no process has, so
+/// that the others take this process for dead. `myself` is the address of a [`Myself`].
 fn make_lost(address: usize, myself: usize) {
     // SAFETY: a page of its own for as long as the segment is mapped.
     let myself = unsafe { &*(myself as *const Myself) };

@@ -1,13 +1,14 @@
 //! pidfd_getfd(2): a process, the *fetcher*, takes a descriptor of another process. The library in
 //! the other process may keep the descriptor's offset in its own memory: the offset is *private*.
 //!
-//! A process that passes a descriptor on itself (SCM_RIGHTS, fork, exec) gives its offset to the
-//! kernel first ([`super::process::share`]). Here the other process is not asked, so the fetcher
-//! does that in its place. A process that may take the descriptor may also read and write the other
-//! process' memory (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in that memory lies
-//! the same library. Meanwhile no thread of the other process moves a private offset: a thread that
-//! is about to do so sees [`FETCHER`] and waits. The other process may be stopped in the middle of
-//! a read, so a fetch may take long: the fetcher holds a lock that fetchers alone take.
+//! A process that passes a descriptor on by itself (SCM_RIGHTS, fork, exec) gives the descriptor's
+//! offset to the kernel first ([`super::process::share`]). pidfd_getfd(2) does not ask the other
+//! process, so the fetcher gives the offset to the kernel in its place. It can do so: a process that
+//! may take the descriptor may also read and write the other process' memory
+//! (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in that memory lies the same library.
+//! During a fetch no thread of the other process moves a private offset: a thread that is about to do
+//! so sees [`FETCHER`] and waits. The other process may be stopped in the middle of a read, so a fetch
+//! may take long: the fetcher holds the fetch lock, which fetchers alone take.
 //!
 //! Invariants:
 //! - The fetcher waits for threads that had locked a position before [`FETCHER`] was set. A thread
@@ -43,14 +44,16 @@ static FETCHER: AtomicU64 = AtomicU64::new(0);
 const PID_BITS: u32 = 22;
 
 const PAUSE_NS: u64 = 50_000;
-/// How many pauses the fetcher makes at most for a locked position: it is locked for as long as a
-/// read or write takes.
+/// How many pauses the fetcher makes at most while a position of the other process is locked. A
+/// position is locked for as long as a read or write takes.
 const PAUSE_COUNT_MAX: usize = 100_000;
 
+/// Returns the word for [`FETCHER`] that names a process.
 fn word_of(fetcher: ProcessId) -> u64 {
     fetcher.start_ticks << PID_BITS | u64::from(fetcher.pid)
 }
 
+/// Returns the process that a word of [`FETCHER`] names.
 fn fetcher_of(word: u64) -> ProcessId {
     ProcessId { pid: (word & ((1 << PID_BITS) - 1)) as u32, start_ticks: word >> PID_BITS }
 }
@@ -100,10 +103,11 @@ fn has_own_memory(task: u32) -> bool {
     shares(task, KCMP_VM)
 }
 
-/// Whether a task is this process, a thread of it, or one that shares something with it.
+/// Whether a task is this process, a thread of it, or one that shares `what` with it: KCMP_FILES, its
+/// descriptors, or KCMP_VM, its memory.
 fn shares(task: u32, what: usize) -> bool {
     let own = process::getpid();
-    // SAFETY: both calls take numbers only; signal 0 is none.
+    // SAFETY: both calls take numbers only, and signal 0 is sent to nobody.
     let (threads, shared) = unsafe {
         (
             syscall(__NR_tgkill as usize, [own as usize, task as usize, 0, 0, 0, 0]),
@@ -113,7 +117,7 @@ fn shares(task: u32, what: usize) -> bool {
     task == own || threads == 0 || shared == 0
 }
 
-/// `pidfd_getfd`.
+/// Serves `pidfd_getfd`.
 pub(crate) fn fetch(call: &mut Call) -> Verdict {
     if names_ours(call) {
         return Verdict::error(OsError::BADF);
@@ -126,7 +130,9 @@ pub(crate) fn fetch(call: &mut Call) -> Verdict {
     }
 }
 
-/// Makes the call and nothing else: the other process' offsets are the kernel's.
+/// Makes the call without a look into the other process: that is this process itself, or the library
+/// is not found in it, or this process has no array. If the new descriptor is an anchor, it is served
+/// from now on.
 fn take(call: &Call) -> Verdict {
     let result = call.kernel();
     if result >= 0 {
@@ -143,7 +149,7 @@ struct Other {
 }
 
 impl Other {
-    /// None if the library is not in it, or the caller means itself.
+    /// None if the library is not in the process, or if the process is the caller itself.
     fn of(pid: u32) -> Option<Self> {
         let own = Area::around(crate::own::address())?;
         let maps = heap::format!("/proc/{pid}/maps\0");
@@ -151,11 +157,12 @@ impl Other {
         (pid != process::getpid()).then_some(Self { pid, distance: theirs.addresses.start.wrapping_sub(own.addresses.start) })
     }
 
+    /// Announces the fetch in the other process' [`FETCHER`], and fetches the descriptor.
     fn fetch(&self, call: &Call) -> Result<RawFd, OsError> {
         let fetcher = core::ptr::from_ref(&FETCHER) as usize + self.distance;
         self.write(fetcher, &word_of(ProcessId::current()))?;
         let fetched = self.fetch_stopped(call);
-        // If the other process has ended nobody waits in it.
+        // A failure does no harm: if the other process has ended, nobody waits in it.
         let _ = self.write(fetcher, &0u64);
         fetched
     }
@@ -185,8 +192,8 @@ impl Other {
         Ok(descriptor)
     }
 
-    /// The address, in the other process, of the description behind one of its descriptors; 0 if
-    /// that is no anchor.
+    /// Returns the address, in the other process, of the description behind one of its descriptors;
+    /// 0 if that descriptor is no anchor.
     fn description(&self, number: u32) -> Result<usize, OsError> {
         let Some((block, index)) = Table::<Node>::place(number) else { return Ok(0) };
         let blocks = core::ptr::from_ref(&OPEN) as usize + self.distance + Table::<Node>::BLOCKS;
@@ -202,6 +209,8 @@ impl Other {
         if block == 0 { Ok(0) } else { Err(OsError::TIMEDOUT) }
     }
 
+    /// Gives the private offset of a description of the other process to the kernel, by way of the
+    /// fetched `descriptor`. Waits first until no thread of the other process has the position locked.
     fn share(&self, description: usize, descriptor: RawFd) -> Result<(), OsError> {
         let mut pauses = 0;
         while !RawLock::is_free(self.read(description + offset_of!(Description<Node>, position))?) {
@@ -244,7 +253,7 @@ impl Other {
     }
 }
 
-/// The pid of what a pidfd names (proc_pid_fdinfo(5)).
+/// Returns the pid of the process or thread that a pidfd names (proc_pid_fdinfo(5)).
 fn pid_of(descriptor: RawFd) -> Option<u32> {
     use sys::rustix::fs::{CWD, Mode, OFlags, openat};
     let path = heap::format!("/proc/thread-self/fdinfo/{descriptor}");

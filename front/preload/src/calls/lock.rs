@@ -30,7 +30,8 @@ use sys::OsError;
 use sys::raw::{check, syscall};
 use sys::rustix::time::Timespec;
 
-/// How long a lock on another backing file is waited for before it is looked at again.
+/// How long a call rests before it asks again for a lock that somebody holds on another backing
+/// file.
 static REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// `struct flock`.
@@ -48,16 +49,16 @@ const _: () = assert!(size_of::<Record>() == 32);
 
 /// What a call asks for.
 struct Request {
-    /// None to give a lock back.
+    /// The lock that the call asks for; None if the call gives a lock back.
     lock: Option<FileLock>,
     waits: bool,
-    /// For the kernel.
+    /// The arguments of the call to the kernel, with which it waits if the program's call waits.
     args: [usize; 6],
-    /// The arguments for the kernel with which the call does not wait.
+    /// The arguments with which the kernel answers at once.
     args_at_once: [usize; 6],
 }
 
-/// The commands of `fcntl` that concern locks.
+/// Serves the commands of `fcntl` that concern locks.
 pub(crate) fn serve(call: &mut Call) -> Verdict {
     let descriptor = call.descriptor(0);
     let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
@@ -88,9 +89,9 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     lock(call, &held, file)
 }
 
-/// The range of a lock without the library's own bytes, as start and length. A range that lies in
-/// them alone becomes the byte before them. What makes no sense is left as it is, for the kernel to
-/// refuse.
+/// Returns the range of a lock without the library's own bytes, as start and length. A range that
+/// lies only in the library's bytes becomes the byte before them. A range that makes no sense is
+/// left as it is, for the kernel to refuse.
 fn before_reserved(start: i64, length: i64) -> (i64, i64) {
     let range = match length {
         ..0 => start.checked_add(length).map(|first| (first, start.saturating_sub(1))),
@@ -106,10 +107,10 @@ fn before_reserved(start: i64, length: i64) -> (i64, i64) {
     }
 }
 
-/// `flock`.
+/// Serves `flock`.
 pub(crate) fn flock(call: &mut Call) -> Verdict {
     if call.args[1] as u32 & LOCK_UN != 0 {
-        // It is on the anchor and nowhere else.
+        // The lock that the program gives back is on the anchor and nowhere else.
         return Verdict::Pass;
     }
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
@@ -117,14 +118,16 @@ pub(crate) fn flock(call: &mut Call) -> Verdict {
     lock(call, &held, file)
 }
 
-/// Leaves in the call's own memory what is asked of the kernel.
+/// Leaves in the call's scratch words the record by which the kernel is asked.
 fn put(call: &mut Call, record: Record) {
     // SAFETY: the scratch words have the record's size, and any alignment it needs.
     unsafe { call.scratch.as_mut_ptr().cast::<Record>().write(record) };
 }
 
+/// Returns the record that [`put`] has left in the call's scratch words. The kernel may have
+/// answered in it.
 fn put_there(call: &Call) -> Record {
-    // SAFETY: the record left there by `put`, in which the kernel may have answered.
+    // SAFETY: `put` has stored a record there, and the kernel stores nothing but a record.
     unsafe { call.scratch.as_ptr().cast::<Record>().read() }
 }
 
@@ -148,7 +151,7 @@ fn request_record(call: &Call) -> Request {
     let (command, record) = (call.args[1] as u32, put_there(call));
     let of_process = matches!(command, F_SETLK | F_SETLKW);
     let at_once = if of_process { F_SETLK } else { F_OFD_SETLK };
-    // A negative length means what lies before the start; what makes no sense the kernel refuses.
+    // A negative length means the bytes before the start. The kernel refuses what makes no sense.
     let (start, end) = match record.length {
         ..0 => (record.start.saturating_add(record.length), record.start),
         0 => (record.start, i64::MAX),
@@ -170,14 +173,16 @@ fn request_record(call: &Call) -> Request {
     }
 }
 
-/// A lock on another backing file because of which the call cannot be given `wanted`.
+/// Returns a lock on another backing file because of which the call cannot be given `wanted`; None
+/// if there is none.
 fn conflict(call: &Call, file: &FileRef, wanted: FileLock) -> Option<FileLock> {
     let wanted = FileLock { process: crate::process::getpid() as i32, ..wanted };
     file.conflict_elsewhere(super::directory::borrow(call.descriptor(0)), &wanted)
 }
 
+/// Makes the program's call with other arguments, and returns the kernel's result.
 fn kernel(call: &Call, args: [usize; 6]) -> isize {
-    // SAFETY: what the program asked for, on an anchor, with a record of ours.
+    // SAFETY: the call is the one that the program made, on an anchor; the record is the library's.
     unsafe { syscall(call.number, args) }
 }
 
@@ -189,10 +194,10 @@ fn is_held_by_another(result: isize) -> bool {
 /// Takes or gives back a lock.
 fn lock(call: &mut Call, held: &Held, file: &FileRef) -> Verdict {
     let request = request(call);
-    // Only a handler that runs from here on ends a wait.
+    // Of the program's handlers only one that runs from here on ends a wait.
     word(HANDLED).store(0, Ordering::Relaxed);
     if request.lock.is_some_and(|lock| lock.kind == LockKind::Process) {
-        // What the kernel says where it has no room for a lock.
+        // The kernel, too, answers ENOLCK where it has no room for a lock.
         if file.note_process_lock().is_err() {
             return Verdict::error(OsError::NOLCK);
         }
@@ -219,9 +224,9 @@ fn lock(call: &mut Call, held: &Held, file: &FileRef) -> Verdict {
 #[derive(Clone, Copy)]
 enum Outcome {
     Done(isize),
-    /// The kernel is to wait for it.
+    /// The kernel is to wait for the lock, in a call with these arguments.
     Wait([usize; 6]),
-    /// The lock is held on another backing file, for which this library waits.
+    /// Somebody holds the lock on another backing file: the library rests and asks again.
     Rest,
 }
 
@@ -246,7 +251,7 @@ fn answer(call: &mut Call, outcome: Outcome) -> Verdict {
     }
 }
 
-/// Asks once where locks lie apart.
+/// Asks once for a lock, or gives one back, on a file whose locks lie apart.
 fn attempt(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     let request = request(call);
     let result = file.with_locks_held(|| {
@@ -268,15 +273,16 @@ fn attempt(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     }
 }
 
-/// Whether a process would wait for ever for a lock on another backing file. As in the kernel, only
-/// for locks of processes.
+/// Whether this process would wait for ever for the lock `found` on another backing file. As in the
+/// kernel, only locks of processes are looked at.
 fn is_deadlock(request: &Request, file: &FileRef, found: &FileLock) -> bool {
     let is_of_process = request.lock.is_some_and(|lock| lock.kind == LockKind::Process) && found.kind == LockKind::Process;
     is_of_process && file.waits_in_a_circle(found.process as u32, crate::process::getpid())
 }
 
-/// A process' own lock is one, whatever descriptor it is asked for by: what this process has of it
-/// on other backing files ends with the new one.
+/// Gives back what this process holds in the new lock's range on other backing files. A process'
+/// own lock (F_SETLK) is one lock, by whichever descriptor the process asks for it, so the new one
+/// takes the place of the older ones.
 fn replace_own(call: &Call, held: &Held, file: &FileRef) {
     if call.number == __NR_flock as usize || !matches!(call.args[1] as u32, F_SETLK | F_SETLKW) {
         return;
@@ -294,7 +300,8 @@ fn replace_own(call: &Call, held: &Held, file: &FileRef) {
     }
 }
 
-/// The kernel has given a lock: does it fit those on other backing files?
+/// Looks whether a lock that the kernel has given fits the locks on other backing files. One that
+/// does not fit is given back.
 fn confirm(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     let request = request(call);
     let fits = file.with_locks_held(|| {
@@ -313,8 +320,9 @@ fn confirm(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     }
 }
 
-/// Gives back a lock that the kernel has given although it does not fit. Locks that this process
-/// held in the same range before go with it: the call met the moment in which a member was lost.
+/// Gives back a lock that the kernel has given although it does not fit the locks on other backing
+/// files. Locks that this process held in the same range before are lost with it. That happens only
+/// to a call that met the moment in which a member was lost.
 fn give_back(call: &Call) {
     let back = Record { kind: F_UNLCK as i16, ..put_there(call) };
     let [descriptor, command, ..] = call.args;
@@ -339,7 +347,8 @@ fn rested(call: &mut Call) -> isize {
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return -(OsError::BADF.raw_os_error() as isize) };
     let Node::File(file) = held.node() else { return call.result };
     file.end_wait();
-    // A handler has run: as where the kernel waits without SA_RESTART.
+    // A handler of the program has run. Whatever the handler's flags are, the call ends with EINTR,
+    // as a wait in the kernel does without SA_RESTART.
     if word(HANDLED).load(Ordering::Relaxed) != 0 {
         return -(OsError::INTR.raw_os_error() as isize);
     }
@@ -347,7 +356,7 @@ fn rested(call: &mut Call) -> isize {
     go_on(call, outcome)
 }
 
-/// The result, or what the entry stub is to do next.
+/// Returns the result of the call, or leaves in `call.instead` what the entry stub is to do next.
 fn go_on(call: &mut Call, outcome: Outcome) -> isize {
     match answer(call, outcome) {
         Verdict::PassWith { number, args } => {
@@ -360,7 +369,8 @@ fn go_on(call: &mut Call, outcome: Outcome) -> isize {
     }
 }
 
-/// What F_GETLK found goes to the program. Without a conflict only the type changes.
+/// Gives the program what F_GETLK found. If nothing conflicts, only the type of the program's record
+/// changes.
 fn tell(call: &mut Call) -> isize {
     if call.result < 0 {
         return call.result;
@@ -382,7 +392,7 @@ fn tell(call: &mut Call) -> isize {
     written.map_or_else(|error| -(error.raw_os_error() as isize), |()| call.result)
 }
 
-/// What F_GETLK finds on other backing files.
+/// Returns the conflicting lock that F_GETLK finds on other backing files; None if there is none.
 fn elsewhere(call: &mut Call) -> Option<Record> {
     let held = OPEN.lookup(call.descriptor(0))?;
     let Node::File(file) = held.node() else { return None };

@@ -124,7 +124,7 @@ pub(crate) fn fallocate(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| change_space(held, file, call.descriptor(0), mode, [offset, bytes]))
 }
 
-/// What fallocate(2) does to a range of a file, from an offset on, of so many bytes.
+/// Does what fallocate(2) with `mode` does to `bytes` of a file from `offset` on.
 fn change_space(held: &Held, file: &FileRef, fd: RawFd, mode: u32, [offset, bytes]: [i64; 2]) -> Result<usize, OsError> {
     // The kernel makes these checks in this order; the first that fails gives the error.
     if offset < 0 || bytes <= 0 {
@@ -287,8 +287,8 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             return change_space(held, file, fd, *mode, [base.wrapping_add(space.start), space.length]);
         }
         if request == FIBMAP {
-            // Who may not ask is told so by the kernel. Where on its device a member has the file's
-            // bytes nobody is told.
+            // The kernel refuses a process that may not ask. All others get EINVAL: nobody is told
+            // where on its device a member keeps the file's bytes.
             return sys::raw::check(call.kernel()).and(Err(OsError::INVAL));
         }
         if request == FIOQSIZE {
@@ -302,7 +302,7 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             return program::write(call.args[2], &rest).map(|()| 0);
         }
         if request == FIOASYNC && program::read::<i32>(call.args[2])? == 0 {
-            // What no file can have set is off.
+            // A file of the array cannot have FASYNC set, so there is nothing to clear.
             return Ok(0);
         }
         Err(if is_for_file_systems(request) { unsupported(call) } else { OsError::NOTTY })
@@ -316,11 +316,11 @@ fn clone_bytes(call: &Call, request: usize) -> Verdict {
     let destination = call.descriptor(0);
     let source = match request {
         FICLONE => Ok(call.args[2]),
-        // The first word of the structure that says which range is to be shared.
+        // The source is the first word of the structure that says which range is to be shared.
         _ => program::read::<[usize; 4]>(call.args[2]).map(|range| range[0]),
     };
-    // The structure cannot be read. The kernel makes the call, and finds that or that the
-    // descriptor is not open.
+    // If the structure cannot be read, the kernel makes the call. It finds that the structure
+    // cannot be read, or that the descriptor is not open.
     let Ok(source) = source else { return Verdict::Pass };
     let source = source as sys::RawFd;
     let are_ours = (super::is_ours(destination), super::is_ours(source));

@@ -12,10 +12,10 @@ use linux_raw_sys::general::PROT_READ;
 use sys::OsError;
 use sys::tracking::Written;
 
-/// Runs of pages asked for at a time.
+/// How many runs of pages a scan asks the tracker for at a time.
 const REGION_COUNT: usize = 256;
 
-/// Follows all mappings of a file of this process (fsync(2) and its like).
+/// Follows all mappings that this process has of a file (fsync(2) and its like).
 pub(crate) fn file(file: &FileRef) -> Result<(), OsError> {
     if !any() {
         return Ok(());
@@ -30,6 +30,7 @@ pub(crate) fn all() -> Result<(), OsError> {
 }
 
 impl Mappings {
+    /// Follows the mappings of the files for which `wanted` holds.
     fn follow_where(&mut self, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
         let mut result = self.follow_kept(usize::MAX, &wanted);
         let mut list = core::mem::take(&mut self.list);
@@ -40,7 +41,8 @@ impl Mappings {
         result
     }
 
-    /// A member is about to go out: see [`Self::withhold`].
+    /// Keeps stores through all mappings out while a member is about to go out, as
+    /// [`Self::withhold`] does for one mapping.
     pub(super) fn withhold_all(&mut self) {
         for index in 0..self.list.len() {
             let mut mapping = self.list.remove(index);
@@ -51,7 +53,7 @@ impl Mappings {
 
     /// Brings the mappings of a file up to date with it, and follows them.
     pub(super) fn look_at(&mut self, attribute: Attribute) {
-        // What fails is noted in the record, for who has called.
+        // A failure is noted in the record, for the process that has called.
         let _ = self.follow_owed(attribute);
         for index in 0..self.list.len() {
             if self.list[index].file.attribute() == attribute {
@@ -64,7 +66,7 @@ impl Mappings {
     pub(super) fn answer(&mut self, index: usize) {
         let mut mapping = self.list.remove(index);
         mapping.answered = mapping.file.news();
-        // What cannot be done now is tried again by the period.
+        // What cannot be done now is tried again in the next period.
         let _ = self.follow_size(&mut mapping);
         if mapping.followed {
             let (start, end) = (mapping.start, mapping.end);
@@ -73,8 +75,8 @@ impl Mappings {
         self.list.insert(index, mapping);
     }
 
-    /// As [`Self::follow`], unless nothing can have been stored to the mapping since it was last
-    /// followed.
+    /// Follows the pages of a mapping in `start..end` as [`Self::follow`] does, but without a scan if
+    /// the mapping is quiet: then only what is owed is followed.
     pub(super) fn follow_stored(&mut self, mapping: &mut Mapping, start: usize, end: usize) -> Result<(), OsError> {
         if mapping.is_quiet() {
             return self.follow_owed(mapping.file.attribute());
@@ -82,7 +84,8 @@ impl Mappings {
         self.follow(mapping, start, end)
     }
 
-    /// Follows the pages of a mapping in `start..end`. What fails is tried again the next time.
+    /// Follows what is owed of a mapping's file, and then the pages of the mapping in `start..end`.
+    /// What fails is tried again the next time.
     pub(super) fn follow(&mut self, mapping: &mut Mapping, start: usize, end: usize) -> Result<(), OsError> {
         let end = end.min(mapping.composed);
         let mut at = start;
@@ -95,7 +98,8 @@ impl Mappings {
         result
     }
 
-    /// Follows the first pages in `at..end` that were stored to; returns where to go on.
+    /// Follows the first pages in `at..end` that were stored to. Returns the address at which to go
+    /// on.
     pub(super) fn follow_some(&mut self, mapping: &mut Mapping, at: usize, end: usize) -> (usize, Result<(), OsError>) {
         if mapping.tells_stores() {
             return (end, self.follow_given(mapping, at, end));
@@ -112,7 +116,7 @@ impl Mappings {
                 mapping.pass_reaches(at, next);
                 (next, self.make_follow(mapping, found.iter().map(|run| (run.start as usize, run.end as usize))))
             }
-            // Something in it is not watched: all of it may have been stored to.
+            // Something in `from..to` is not watched, so all of it may have been stored to.
             Err(_) => {
                 (mapping.quiet_since, mapping.pass) = (None, None);
                 let _ = tracker.watch_inherited(from, to - from);
@@ -121,7 +125,8 @@ impl Mappings {
         }
     }
 
-    /// Makes redundancy of ranges of addresses follow; if that fails all of them are owed.
+    /// Makes the redundancy of ranges of addresses agree with what was stored there. If that fails,
+    /// all of the ranges are *owed*: they are noted, and followed at the next occasion.
     pub(super) fn make_follow(
         &mut self,
         mapping: &Mapping,
@@ -137,12 +142,13 @@ impl Mappings {
         })
     }
 
+    /// Follows all that is owed of a file.
     fn follow_owed(&mut self, attribute: Attribute) -> Result<(), OsError> {
         self.follow_all_owed(usize::MAX, |file| file == attribute)
     }
 
-    /// As [`Self::follow_all_owed`]. Files without a mapping that were kept for it are forgotten
-    /// when they are followed.
+    /// Follows what is owed as [`Self::follow_all_owed`] does. A file that has no mapping any more and
+    /// was kept only because something of it was owed is then forgotten, if nothing is owed now.
     pub(super) fn follow_kept(&mut self, failures_max: usize, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
         let result = self.follow_all_owed(failures_max, wanted);
         if COUNT.load(Ordering::Acquire) != self.list.len() {
@@ -151,9 +157,9 @@ impl Mappings {
         result
     }
 
-    /// Follows what could not be followed before of the files for which `wanted` holds, also of
-    /// those that have no mapping any more. After `failures_max` ranges of a file that failed its
-    /// others wait: each costs a call of a member's file system if that is full.
+    /// Follows what is owed of the files for which `wanted` holds, also of those that have no mapping
+    /// any more. After `failures_max` ranges of a file have failed, the file's other ranges wait: each
+    /// range costs a call of a member's file system if that is full.
     fn follow_all_owed(&mut self, failures_max: usize, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
         let is_owing = |followed: &&mut Followed| !followed.owed.is_empty() && wanted(followed.mapped.file().attribute());
         let mut result = Ok(());
@@ -163,10 +169,10 @@ impl Mappings {
         result
     }
 
-    /// Makes a call that unmaps `start..end` or maps something else there: what of the mappings
-    /// lies there is followed for the last time, with stores kept out from here on, and forgotten.
-    /// Private ones are forgotten as well. If the call fails they are as they were, but where the
-    /// kernel has unmapped them nevertheless.
+    /// Makes a call that unmaps `start..end` or maps something else there. Before the call, stores to
+    /// the parts of mappings that lie there are kept out, and the parts are followed for the last
+    /// time. After the call the parts are forgotten, those of private mappings as well. If the call
+    /// fails, the mappings stay as they were, unless the kernel has unmapped them nevertheless.
     pub(super) fn replace<T>(
         &mut self,
         start: usize,
@@ -200,33 +206,34 @@ impl Mappings {
         result
     }
 
-    /// Whether something of the mappings in `start..end` is not mapped: an mmap(2) with MAP_FIXED
-    /// that a driver refuses has unmapped the whole range before.
+    /// Whether a part of a mapping in `start..end` is mapped no more: before a driver refuses an
+    /// mmap(2) with MAP_FIXED, the kernel has unmapped the whole range.
     fn has_gap(&self, start: usize, end: usize) -> bool {
         let shared = self.list[self.touching(start, end)].iter().map(|mapping| mapping.part(start, end));
         shared.chain(self.private_parts(start, end)).any(|(start, end)| !is_mapped(start, end))
     }
 
-    /// Stores that [`Self::seal`] keeps out go on.
+    /// Lets in again the stores that [`Self::seal`] has kept out of `start..end`.
     fn let_in(&self, start: usize, end: usize) {
         for mapping in &self.list[self.touching(start, end)] {
             let (start, end) = mapping.part(start, end.min(mapping.composed));
             if mapping.stored && !mapping.sealed {
-                // What cannot be given back stays kept out, and is a fault of the program's.
+                // If the kernel refuses, the next store there is a fault that the program sees.
                 let _ = protect(start, end, mapping.shown_protection());
                 mapping.open_given(start, end);
             }
         }
     }
 
-    /// Keeps stores out of what of mapping `index` lies in `start..end`, and follows it.
+    /// Keeps stores out of the part of mapping `index` that lies in `start..end`, and follows it.
     pub(super) fn seal(&mut self, index: usize, start: usize, end: usize) {
         let mut mapping = self.list.remove(index);
         self.keep_out(&mut mapping, start, end);
         self.list.insert(index, mapping);
     }
 
-    /// Keeps stores out of a range of a mapping that is not in the table at the moment.
+    /// Keeps stores out of the part of a mapping that lies in `start..end`, and follows it. The caller
+    /// has taken the mapping out of the table.
     pub(super) fn keep_out(&mut self, mapping: &mut Mapping, start: usize, end: usize) {
         if !mapping.stored {
             return;
@@ -235,11 +242,11 @@ impl Mappings {
         if start >= end {
             return;
         }
-        // A store meanwhile waits in our fault handler.
+        // A thread that stores meanwhile waits in the library's fault handler.
         let _ = protect(start, end, mapping.protection & PROT_READ as usize);
         if mapping.followed {
-            // What fails now is owed: the data is there, its redundancy waits for who opens the
-            // file next.
+            // What fails now is owed: the data are there, and their redundancy is made at the next
+            // occasion.
             let _ = self.follow(mapping, start, end);
         }
     }

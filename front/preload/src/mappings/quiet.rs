@@ -1,36 +1,39 @@
-//! Mappings that need no scan, because nothing can have been stored to them since the last.
+//! Quiet mappings: they need no scan, because nothing can have been stored to them since the last
+//! one.
 //!
 //! The first store to a protected page is a page fault, and the kernel counts the page faults of a
 //! process. If all of a mapping was protected and the process has had no page fault since, nothing
-//! was stored to the mapping. A scan of 1 GiB in chunks of 64 KiB takes 3 ms, and this question
-//! half a microsecond. Most of all, it spares an idle process the scan of each period.
+//! was stored to the mapping. A scan of 1 GiB in chunks of 64 KiB takes 3 ms, and to ask the kernel
+//! for the count half a microsecond. Most of all, it spares an idle process the scan of each period.
 //!
-//! The kernel does not count here what others store into this process' memory. From the first child
-//! on that shares the memory, every scan is made. Stores by ptrace(2), process_vm_writev(2) and
-//! their like of another process are found by the scan of every few periods.
+//! Page faults of other processes that store into this process' memory are not in the count. So as
+//! soon as there has been a child that shares the memory, every scan is made. What another process
+//! stores by ptrace(2), process_vm_writev(2) and their like is found by a scan that is made every
+//! few periods.
 
 use super::{Mapping, PAGE};
 use core::sync::atomic::{AtomicBool, Ordering};
 use sys::faults::page_faults;
 
-/// A scan of less takes no longer than the question.
+/// To scan a mapping of fewer bytes takes no longer than to ask for the count of page faults.
 const BYTES_MIN: usize = 256 * PAGE;
 
 /// Whether a child shares this process' memory, or did.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// A child that shares the memory is about to be made.
+/// Notes that a child that shares the memory is about to be made.
 pub(crate) fn memory_is_shared() {
     SHARED.store(true, Ordering::Relaxed);
 }
 
 impl Mapping {
+    /// Whether a scan of the mapping costs more than the question, and the mapping is scanned at all.
     fn is_worth_asking(&self) -> bool {
         self.composed - self.start >= BYTES_MIN && !self.tells_stores()
     }
 
-    /// A scan begins at address `at`. If that is where the mapping begins, a pass over all of it
-    /// does.
+    /// Notes that a scan begins at address `at`. If the mapping begins there, a *pass* over all of
+    /// the mapping begins, too.
     pub(super) fn begin_pass(&mut self, at: usize) {
         if at <= self.start {
             self.quiet_since = None;
@@ -38,10 +41,10 @@ impl Mapping {
         }
     }
 
-    /// What can have been stored to in `at..next` has been scanned and protected. When a pass has
-    /// come to the end, the mapping is quiet until the process has one more page fault than when the
-    /// pass began. What has happened to the mapping meanwhile does not matter: a store to what the
-    /// pass has behind it is a fault, whether the page was protected or is a new one.
+    /// Notes that what can have been stored to in `at..next` has been scanned and protected. When a
+    /// pass has come to the end, the mapping is quiet until the process has one more page fault than
+    /// when the pass began. What happens to the mapping during the pass does not matter: a store to a
+    /// page that the pass has behind it is a fault, whether the page was protected or is a new one.
     pub(super) fn pass_reaches(&mut self, at: usize, next: usize) {
         let Some((behind, faults)) = self.pass.filter(|&(behind, _)| at <= behind) else { return };
         let behind = behind.max(next);
@@ -52,12 +55,13 @@ impl Mapping {
         }
     }
 
-    /// The page faults so far, if a scan that begins now could spare later ones.
+    /// Returns the number of page faults so far; None if a scan that begins now could not spare later
+    /// scans.
     fn faults(&self) -> Option<u64> {
         if self.is_worth_asking() && !SHARED.load(Ordering::Relaxed) { page_faults() } else { None }
     }
 
-    /// Whether nothing can have been stored to it since the last scan.
+    /// Whether nothing can have been stored to the mapping since the last scan.
     pub(super) fn is_quiet(&self) -> bool {
         self.quiet_since.is_some() && self.faults() == self.quiet_since
     }
