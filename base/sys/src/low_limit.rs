@@ -54,9 +54,12 @@ pub fn make_room(may: impl Fn() -> bool) -> Room {
     Room(Some(before))
 }
 
-/// The process may have set its limit. `may` tells whether it may make copies of itself.
+/// The process may have set its limit. Descriptors are moved above a limit of [`BASE_MIN`] and less,
+/// but not above any limit that was lowered since the start: that takes a copy of the process for
+/// each. `may` tells whether the process may make copies of itself.
 pub fn refresh(may: impl Fn() -> bool) {
-    IS_LOW.store(is_low(getrlimit(Resource::Nofile)) && may(), Ordering::Relaxed);
+    let is_low = getrlimit(Resource::Nofile).current.is_some_and(|current| current <= u64::from(BASE_MIN));
+    IS_LOW.store(is_low && may(), Ordering::Relaxed);
 }
 
 /// No copies are made any more: the process forbids itself system calls.

@@ -77,8 +77,9 @@ const TOLD: u64 = 1 << 63;
 /// The longest that the kernel's coarse clock stands still.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
-/// How long volatile members do not hear of a write that was synced, after they heard of another one.
-const TIME_WAITS_NS: u64 = 100_000_000;
+/// How long volatile members do not hear of a write that was synced, after they heard of another one:
+/// no longer than the kernel's clock stands still, which may give both the same time.
+const TIME_WAITS_NS: u64 = TICK_NS;
 
 /// Returns a pending time without the bit [`TOLD`].
 const fn pending(ns: u64) -> u64 {

@@ -445,7 +445,7 @@ impl Previous {
     }
 
     /// Runs `make` on the changes that undo the change `undone`, in their order. Returns the first
-    /// error; what follows a change that fails is made nevertheless.
+    /// error. Where the owner cannot be given back, no more is.
     fn undo(&self, undone: &Change<'_>, make: impl Fn(&Change<'_>) -> Result<()>) -> Result<()> {
         let result = match (&self.value, undone) {
             (Replaced::Mode(mode), _) => make(&Change::Mode(*mode)),
@@ -457,6 +457,10 @@ impl Previous {
             (Replaced::Value(_), Change::Set(name, ..) | Change::Remove(name)) => make(&Change::Remove(name)),
             (Replaced::Value(_), _) => Ok(()),
         };
+        // What gives the owner's privileges is not for another owner.
+        if result.is_err() && matches!(self.value, Replaced::Owner(..)) {
+            return result;
+        }
         let capabilities = self
             .capabilities
             .as_ref()

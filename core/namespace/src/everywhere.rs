@@ -72,7 +72,8 @@ impl Namespace {
                     // A member went out in it.
                     Err(AGAIN) => {}
                     // The error of a call on a descriptor does not say which member has failed.
-                    Err(error) if is_dead_to_changes(error) && self.let_failing_go(error) => {}
+                    // Nor is a change made twice that is made and could not be put on record.
+                    Err(error) if is_dead_to_changes(error) && !self.is_change_unfinished() && self.let_failing_go(error) => {}
                     result => return result,
                 }
             }

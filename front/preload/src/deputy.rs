@@ -97,8 +97,11 @@ fn have_served(call: &mut Call, args: [usize; 6], table: Table) -> Verdict {
     if pid < 0 {
         return if table == Table::Shared { Verdict::Done(pid) } else { Verdict::error(OsError::MFILE) };
     }
+    // A handler of the program may interrupt the wait.
     // SAFETY: waits for the deputy, and stores nothing.
-    unsafe { syscall(nr::__NR_wait4 as usize, [pid as usize, 0, __WALL as usize, 0, 0, 0]) };
+    while unsafe { syscall(nr::__NR_wait4 as usize, [pid as usize, 0, __WALL as usize, 0, 0, 0]) }
+        == -(OsError::INTR.raw_os_error() as isize)
+    {}
     // For the compiler nothing in this process has stored to the answer since it was made: it is
     // loaded as what another process has changed. SAFETY: the deputy is gone, and nobody else knows
     // the address. What the answer owns lies in the arena, which frees nothing by itself.

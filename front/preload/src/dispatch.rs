@@ -104,9 +104,12 @@ const REPLACED: isize = -(calls::node::REPLACED.raw_os_error() as isize);
 #[inline]
 pub(crate) fn serve(call: &mut Call) -> Verdict {
     loop {
-        match serve_row(call) {
+        let verdict = match serve_row(call) {
+            Verdict::Done(NO_NUMBER) => scarce::serve(call, serve_row),
+            verdict => verdict,
+        };
+        match verdict {
             Verdict::Done(REPLACED) => {}
-            Verdict::Done(NO_NUMBER) => return scarce::serve(call, serve_row),
             Verdict::Done(FOREIGN_MOUNT) => {
                 crate::array::tell_foreign_mount();
                 return Verdict::error(sys::OsError::IO);
@@ -242,6 +245,24 @@ fn decide(call: &mut Call, number: usize, row: &Row) -> Verdict {
 /// the mapping each time.
 const TRY_COUNT: usize = 8;
 
+/// Whether a call is one that moves bytes of a file: one that fails with EFAULT has moved none, and may
+/// be made once more.
+const fn moves_bytes(number: usize) -> bool {
+    matches!(
+        number as u32,
+        nr::__NR_read
+            | nr::__NR_pread64
+            | nr::__NR_readv
+            | nr::__NR_preadv
+            | nr::__NR_preadv2
+            | nr::__NR_write
+            | nr::__NR_pwrite64
+            | nr::__NR_writev
+            | nr::__NR_pwritev
+            | nr::__NR_pwritev2
+    )
+}
+
 /// A call found that a buffer of the program was not there. The call is tried again if the buffer
 /// is a mapping of ours that is there now: its file has grown, its member was lost, stores were
 /// kept out for a moment, or it had to be asked for.
@@ -253,8 +274,9 @@ fn try_again(call: &mut Call, number: usize, row: &Row) -> Verdict {
     for _ in 0..TRY_COUNT {
         is_there |= match address {
             Some(address) => mappings::private::mend(address) | mappings::fault::is_there_now(address),
-            // Where the kernel met the fault, nobody knows its address.
-            None => mappings::fault::catch_up(),
+            // Where the kernel met the fault, nobody knows its address. It may have been where another
+            // thread was just replacing a mapping.
+            None => mappings::fault::catch_up() || moves_bytes(number) && mappings::any(),
         } | lent.let_through();
         if !is_there {
             break;

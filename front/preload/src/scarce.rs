@@ -24,8 +24,8 @@ use linux_raw_sys::general as nr;
 #[inline(never)]
 pub(crate) fn serve(call: &mut Call, once: fn(&mut Call) -> Verdict) -> Verdict {
     let refusal = Verdict::Done(NO_NUMBER);
-    // A process that has forbidden itself calls may be ended for a clone.
-    if !can_be_served_apart(call.number) || deputy::is_active() || arena::is_active() || rights::are_calls_restricted() {
+    let is_served = can_be_served_apart(call.number) && !links_a_descriptor(call);
+    if !is_served || deputy::is_active() || arena::is_active() || rights::are_calls_filtered() {
         return refusal;
     }
     if process::owns_tables() && array::namespace().is_ok_and(|namespace| namespace.files().free_descriptors()) {
@@ -43,4 +43,10 @@ pub(crate) fn serve(call: &mut Call, once: fn(&mut Call) -> Verdict) -> Verdict 
         directory::look();
     }
     verdict
+}
+
+/// Whether a call gives a name to what a descriptor is open on. A deputy cannot find a file that has
+/// none (O_TMPFILE).
+fn links_a_descriptor(call: &Call) -> bool {
+    call.number == nr::__NR_linkat as usize && call.args[4] as u32 & (nr::AT_EMPTY_PATH | nr::AT_SYMLINK_FOLLOW) != 0
 }

@@ -9,9 +9,11 @@
 
 use crate::array;
 use crate::call::{Call, Verdict};
-use crate::uapi::PR_SET_SECCOMP;
+use crate::uapi::{PR_GET_SECCOMP, PR_SET_SECCOMP};
 use core::sync::atomic::{AtomicBool, Ordering};
-use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_seccomp, __NR_setfsgid, __NR_setfsuid, __NR_setns};
+use linux_raw_sys::general::{
+    __NR_getresgid, __NR_getresuid, __NR_prctl, __NR_seccomp, __NR_setfsgid, __NR_setfsuid, __NR_setns,
+};
 use sys::raw::syscall;
 
 /// Whether the process has changed its rights: only then may its real user be another than the one
@@ -94,6 +96,14 @@ pub(crate) fn restrict(call: &mut Call) -> Verdict {
 /// asked for is not known.
 pub(crate) fn are_calls_restricted() -> bool {
     ARE_CALLS_RESTRICTED.load(Ordering::Relaxed)
+}
+
+/// Whether system calls of this thread are filtered (seccomp(2)), also by what an earlier program of
+/// the process has asked for. Such a filter may end the process for a clone. The question takes no
+/// descriptor.
+pub(crate) fn are_calls_filtered() -> bool {
+    // SAFETY: a question.
+    are_calls_restricted() || unsafe { syscall(__NR_prctl as usize, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) } != 0
 }
 
 /// Files that the program has closed are closed, and the log of names is opened.

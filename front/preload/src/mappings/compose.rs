@@ -102,7 +102,7 @@ pub(super) fn reserve(address: usize, bytes: usize, place: usize) -> Result<usiz
 /// # Errors
 /// What mmap(2) says. The addresses are not the caller's any more.
 pub(crate) fn reserve_again(start: usize, bytes: usize) -> Result<usize, OsError> {
-    // SAFETY: the range was reserved by the caller, and the program does not know it.
+    // SAFETY: the caller has reserved the range, or the program wants it to be replaced (MAP_FIXED).
     let _ = unsafe { syscall(__NR_munmap as usize, [start, bytes, 0, 0, 0, 0]) };
     reserve(start, bytes, MAP_FIXED_NOREPLACE as usize)
 }
