@@ -56,7 +56,10 @@ const NOBODY: u32 = 65534;
 /// The tmpfs directory, and the library.
 pub(crate) struct Ground {
     root: PathBuf,
+    /// The copy that programs load.
     library: PathBuf,
+    /// The library that was copied. The bench looks for the command `cxlraid` beside it.
+    built: PathBuf,
     janitor: Janitor,
     /// Numbers for directories and logs.
     count: AtomicUsize,
@@ -79,7 +82,7 @@ impl Ground {
         }
         let copy = host.join("libcxlraid.so");
         fs::copy(library, &copy).map_err(told(library))?;
-        Ok(Self { root, library: copy, janitor, count: AtomicUsize::new(0) })
+        Ok(Self { root, library: copy, built: library.to_owned(), janitor, count: AtomicUsize::new(0) })
     }
 
     fn number(&self) -> usize {
@@ -244,7 +247,7 @@ impl Ground {
         stage::options::must_be_built(&program, "cxlraid-bench")?;
         let own = self.root.display().to_string();
         let names = ["XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME"];
-        let run = Run::new(program, &self.janitor, self.stem()).limit(LIMIT * 4).env("CXLRAID_LIB", &self.library);
+        let run = Run::new(program, &self.janitor, self.stem()).limit(LIMIT * 4).env("CXLRAID_LIB", &self.built);
         Ok(names.into_iter().fold(run, |run, name| run.env(name, &own)))
     }
 
