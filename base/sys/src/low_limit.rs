@@ -19,7 +19,7 @@ use linux_raw_sys::general::{__NR_mmap, __NR_munmap, MAP_ANONYMOUS, MAP_SHARED, 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// So many numbers above the limit there is room for.
+/// The number of descriptors above the limit for which there is room.
 const ROOM: u64 = 4096;
 const PAGE_BYTES: usize = 4096;
 
@@ -37,7 +37,7 @@ impl Drop for Room {
     }
 }
 
-/// Where the limit is low, raises it until the result is dropped. The process has one thread, and
+/// Raises the limit, where it is low, until the result is dropped. The process has one thread, and
 /// starts. `may` tells whether it may make copies of itself.
 #[must_use]
 pub fn make_room(may: impl Fn() -> bool) -> Room {
@@ -67,7 +67,7 @@ pub fn make_no_copies() {
     IS_LOW.store(false, Ordering::Relaxed);
 }
 
-/// Whether descriptors that are to stay open are to be moved above the limit ([`raise`]).
+/// Tells whether descriptors that are to stay open are to be moved above the limit ([`raise`]).
 #[inline]
 #[must_use]
 pub fn is_noted() -> bool {

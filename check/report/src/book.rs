@@ -375,8 +375,8 @@ fn judge(figure: &Figure, samples: &[&Sample]) -> Vec<Judged> {
     judged
 }
 
-/// What a judged sample is a measurement of: its place on the x axis says so in words, except on a
-/// curve, where the place is a number and the whole curve is judged.
+/// Returns what a judged sample is a measurement of: its place on the x axis says so in words, except
+/// on a curve, where the place is a number and the whole curve is judged.
 fn judged_of<'a>(figure: &'a Figure, sample: &'a Sample) -> &'a str {
     if figure.kind == Kind::Growth { &figure.title } else { &sample.x }
 }

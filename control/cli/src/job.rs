@@ -365,8 +365,8 @@ struct Programs {
 }
 
 impl Programs {
-    /// Whether programs that use the array have used a processor lately. The counts of served calls
-    /// are not asked, since what programs do through mappings is not in them. So a program that
+    /// Tells whether programs that use the array have used a processor lately. The counts of served
+    /// calls are not asked, since what programs do through mappings is not in them. So a program that
     /// computes something else counts as busy, too.
     fn are_busy(&mut self, pids: &[u32]) -> bool {
         let now: BTreeMap<u32, u64> = pids.iter().filter_map(|&pid| Some((pid, processor_ticks(pid)?))).collect();

@@ -317,7 +317,7 @@ impl Files {
         &self.held
     }
 
-    /// What is known of the pages that the members give files.
+    /// Returns what is known of the pages that the members give files.
     pub(crate) const fn pages(&self) -> &Pages {
         &self.pages
     }

@@ -75,8 +75,8 @@ impl Inode {
         Ok(())
     }
 
-    /// What follows from a read by calls that has not got its bytes, while nobody changed the file:
-    /// Ok if it can be done again on the members that are left.
+    /// Does what follows from a read by calls that has not got its bytes, while nobody changed the
+    /// file: Ok if it can be done again on the members that are left.
     #[cold]
     pub(crate) fn after_missed(&self, missed: Missed) -> Result<(), OsError> {
         match missed {

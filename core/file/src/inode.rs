@@ -77,8 +77,8 @@ const TOLD: u64 = 1 << 63;
 /// The longest that the kernel's coarse clock stands still.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
-/// How long volatile members do not hear of a write that was synced, after they heard of another one:
-/// no longer than the kernel's clock stands still, which may give both the same time.
+/// The longest that volatile members do not hear of a synced write after they heard of another one. The
+/// kernel's clock stands still for as long, so the kernel may give both writes the same time.
 const TIME_WAITS_NS: u64 = TICK_NS;
 
 /// Returns a pending time without the bit [`TOLD`].
@@ -131,8 +131,8 @@ impl Modification {
 }
 
 impl Inode {
-    /// Whether the kernel has to hear that this process reads the file, so that it can keep the time
-    /// of access. It has not heard of a read since the file was opened, or last written.
+    /// Tells whether the kernel has to hear that this process reads the file, so that it can keep the
+    /// time of access. It has not heard of a read since the file was opened, or last written.
     #[inline]
     #[must_use]
     pub fn access_is_unheard(&self) -> bool {
@@ -355,7 +355,7 @@ impl Inode {
         tell_pending(self.shared())
     }
 
-    /// What programs are told of the file (stat(2)) that its backing files do not say.
+    /// Returns what programs are told of the file (stat(2)) that its backing files do not say.
     #[must_use]
     pub fn told(&self) -> Told {
         Told {

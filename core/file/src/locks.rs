@@ -136,7 +136,7 @@ pub fn keeps_locks(fd: impl AsFd) -> bool {
     has_locked(fd, KEPT_OFFSET)
 }
 
-/// Whether the description of `fd` holds a lock that begins at `offset`. The library asks proc(5)
+/// Tells whether the description of `fd` holds a lock that begins at `offset`. The library asks proc(5)
 /// and does not open the file anew, because closing that descriptor would take the process locks on
 /// the file away.
 #[must_use]

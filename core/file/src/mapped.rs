@@ -68,7 +68,8 @@ impl Parts {
         self.locks |= locks;
     }
 
-    /// Whether the parts are to be followed now: while more are followed, others wait for the locks.
+    /// Tells whether the parts are to be followed now: while more are followed, others wait for the
+    /// locks.
     const fn are_enough(&self) -> bool {
         self.count == PARTS_MAX || self.bytes >= PARTS_BYTES
     }
@@ -370,7 +371,7 @@ impl Drop for Mapped {
 }
 
 impl Inode {
-    /// Whether parts of the file may have no space yet.
+    /// Tells whether parts of the file may have no space yet.
     #[must_use]
     pub fn has_holes(&self) -> bool {
         self.shared().flags.load(Ordering::Acquire) & format::FLAG_HOLES != 0
@@ -389,15 +390,15 @@ impl Inode {
         })
     }
 
-    /// Whether the file's level keeps copies or parity that must follow stores.
+    /// Tells whether the file's level keeps copies or parity that must follow stores.
     #[must_use]
     pub const fn has_redundancy(&self) -> bool {
         self.geometry.copy_count() > 1 || self.geometry.level().parity_count() > 0
     }
 
-    /// Whether stores through mappings have to go by way of a shared copy, as they do with a journal
-    /// and parity. Otherwise they would reach the members before the journal, and a member that is
-    /// lost in a crash would take along bytes of the stripe that nobody was writing.
+    /// Tells whether stores through mappings have to go by way of a shared copy, as they do with a
+    /// journal and parity. Otherwise they would reach the members before the journal, and a member that
+    /// is lost in a crash would take along bytes of the stripe that nobody was writing.
     #[must_use]
     pub fn stores_into_copy(&self) -> bool {
         self.files.has_journal() && self.geometry.level().parity_count() > 0

@@ -409,7 +409,7 @@ struct Previous {
     capabilities: Option<Vec<u8>>,
 }
 
-/// What stood in the place of what a change has set.
+/// The value that stood there before a change.
 enum Replaced {
     Mode(Mode),
     Owner(Uid, Gid),
@@ -457,7 +457,8 @@ impl Previous {
             (Replaced::Value(_), Change::Set(name, ..) | Change::Remove(name)) => make(&Change::Remove(name)),
             (Replaced::Value(_), _) => Ok(()),
         };
-        // What gives the owner's privileges is not for another owner.
+        // Set-user-id and capabilities would give the wrong owner's privileges to whoever executes the
+        // file.
         if result.is_err() && matches!(self.value, Replaced::Owner(..)) {
             return result;
         }

@@ -38,7 +38,7 @@ pub(crate) struct On {
     /// Whether directories are to be looked up anew: what was found of them before may not be the
     /// member's any more.
     pub(crate) afresh: bool,
-    /// Whether the member was just given the names that the first one has, which has made the change.
+    /// True if the member was just given the names that the first one has, which has made the change.
     pub(crate) caught_up: bool,
 }
 
@@ -72,7 +72,7 @@ impl Namespace {
                     // A member went out in it.
                     Err(AGAIN) => {}
                     // The error of a call on a descriptor does not say which member has failed.
-                    // Nor is a change made twice that is made and could not be put on record.
+                    // A change that is made and could not be put on record is not made twice.
                     Err(error) if is_dead_to_changes(error) && !self.is_change_unfinished() && self.let_failing_go(error) => {}
                     result => return result,
                 }

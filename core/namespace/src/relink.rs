@@ -30,8 +30,8 @@ pub(crate) fn is_by_descriptor(record: &NameRecord<'_>) -> bool {
     record.kind == NameKind::Link && record.path.is_empty()
 }
 
-/// Where members have the files that the log has links by descriptor of. A member's tree is walked
-/// once for all of them.
+/// The places at which members have the files that the log has links by descriptor of. A member's tree
+/// is walked once for all of them.
 pub(crate) struct Linked {
     wanted: Vec<Attribute>,
     /// Below the member's root.
@@ -95,7 +95,7 @@ impl Namespace {
         self.sync_members()?;
         let files = self.files();
         let state = files.state_of(file);
-        // Who has it open may still give it a name.
+        // A process that has the file open may still give it a name.
         if state == Some(InodeState::Used) || state == Some(InodeState::Orphan) && !files.is_open(file) {
             let name = if files.is_open(file) { Name::None } else { Name::Lost };
             files.unlinked(file, name, || false);
@@ -103,7 +103,7 @@ impl Namespace {
         Ok(true)
     }
 
-    /// Whether a file is gone, or these members lack it and cannot be given its bytes.
+    /// Tells whether a file is gone, or these members lack it and cannot be given its bytes.
     fn is_lost(&self, file: Attribute, without: MemberSet, later: &Later<'_>) -> Result<bool> {
         let files = self.files();
         if files.is_free(file) == Ok(true) {
@@ -121,7 +121,7 @@ impl Namespace {
         Ok(files.is_open(file) || !files.file_bears(file, self.array().runtime().out().union(lacking)))
     }
 
-    /// Where a member has a file, below its root; None if nowhere.
+    /// Returns where a member has a file, below its root; None if nowhere.
     pub(crate) fn place_on(&self, slot: Slot, file: Attribute, later: &Later<'_>) -> Result<Option<Vec<u8>>> {
         if let Some(place) = self.own_places(slot, file)?.pop() {
             return Ok(Some(place));
@@ -134,7 +134,7 @@ impl Namespace {
         }
     }
 
-    /// Where a member has a file with a name, below its root; None if nowhere.
+    /// Returns where a member has a file with a name, below its root; None if nowhere.
     fn named_place(&self, slot: Slot, file: Attribute, linked: &Linked) -> Result<Option<Vec<u8>>> {
         let known = linked.places.borrow().get(&slot).map(|places| places.get(&key(file)).cloned());
         let place = match known {
@@ -165,7 +165,7 @@ impl Namespace {
         Ok(place)
     }
 
-    /// Whether any member has a name of a file that was linked by a descriptor.
+    /// Tells whether any member has a name of a file that was linked by a descriptor.
     pub(crate) fn is_named_anywhere(&self, file: Attribute, linked: &Linked) -> Result<bool> {
         if !linked.wanted.contains(&file) {
             return Ok(false);

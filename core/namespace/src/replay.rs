@@ -40,7 +40,7 @@ use units::{MemberSet, Slot};
 /// takes what waits for what nobody has made.
 pub(crate) const UNDECIDED: OsError = OsError::NOTRECOVERABLE;
 
-/// How often times are compared that somebody may be setting.
+/// The number of comparisons of times that somebody may be setting meanwhile.
 const ROUNDS: usize = 4;
 
 /// What the namespace lock is taken for.

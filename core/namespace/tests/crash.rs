@@ -10,7 +10,7 @@
 mod common;
 
 use common::*;
-use cxlraid_namespace::{Node, OFlags, Reached, RenameFlags};
+use cxlraid_namespace::{Namespace, Node, OFlags, Opened, Reached, RenameFlags};
 use file::{Keep, Name};
 use layout::Level;
 use std::os::fd::AsFd as _;
@@ -534,6 +534,17 @@ fn assert_text_at(array: &TestArray, names: &[&str], what: &str) {
     }
 }
 
+/// Links a file by its descriptor, renames that link if `is_renamed`, and closes the file. Returns the
+/// link's name.
+fn link_and_close(names: Namespace, opened: Opened, is_renamed: bool) -> &'static str {
+    inside(names.link_descriptor(opened.anchor.as_fd(), &opened.node, b"/data/new"));
+    if is_renamed {
+        inside(names.rename(b"/data/new", b"/data/moved", RenameFlags::empty()));
+    }
+    drop(opened);
+    if is_renamed { "moved" } else { "new" }
+}
+
 /// The link, and a change after it, have become durable on some members only. The others have the
 /// file by its old name.
 #[test]
@@ -546,12 +557,7 @@ fn a_durable_file_linked_by_a_descriptor_just_before_a_crash_keeps_its_bytes() {
             let names = array.namespace;
             let opened = file_to_link(&array, true);
             let before = position(&array.members[0]);
-            inside(names.link_descriptor(opened.anchor.as_fd(), &opened.node, b"/data/new"));
-            if is_renamed {
-                inside(names.rename(b"/data/new", b"/data/moved", RenameFlags::empty()));
-            }
-            drop(opened);
-            let name = if is_renamed { "moved" } else { "new" };
+            let name = link_and_close(names, opened, is_renamed);
             for &slot in behind {
                 std::fs::remove_file(array.members[slot].join("data").join(name)).unwrap();
                 set_position(&array.members[slot], before);
@@ -580,12 +586,7 @@ fn a_file_made_without_a_name_and_linked_just_before_a_crash_is_whole_or_not_the
             let before = position(&array.members[0]);
             let opened = file_to_link(&array, false);
             let file = file_of(&opened).attribute();
-            inside(names.link_descriptor(opened.anchor.as_fd(), &opened.node, b"/data/new"));
-            if is_renamed {
-                inside(names.rename(b"/data/new", b"/data/moved", RenameFlags::empty()));
-            }
-            drop(opened);
-            let name = if is_renamed { "moved" } else { "new" };
+            let name = link_and_close(names, opened, is_renamed);
             for &slot in behind {
                 let member = &array.members[slot];
                 if is_kept {

@@ -289,24 +289,3 @@ fn an_exchange_is_made_once_on_a_member_that_has_lost_a_name() {
         array.assert_same_trees();
     }
 }
-
-/// A later member has lost a file that the first has, and its bytes cannot be computed, since another
-/// member is out: it cannot follow a rename over another file, and the array cannot do without it.
-#[test]
-fn a_replacement_that_a_needed_member_cannot_follow_is_made_there_later() {
-    let mut array = filled(Level::Raid5, 3);
-    array.namespace.files().array().fail_member(0).unwrap();
-    write(&inside(array.namespace.open(b"/data/a", CREATE, 0o640)), 0, b"out is on record");
-    let a = content(&array, "/data/a").unwrap();
-    let (name, kept) = (array.members[2].join("data/a"), array.home.path().join("kept"));
-    fs::rename(&name, &kept).unwrap();
-    let renamed = array.namespace.rename(b"/data/a", b"/data/b", RenameFlags::empty());
-    let in_use: Vec<_> = array.namespace.files().array().in_use().iter().collect();
-    assert_eq!(in_use, [1, 2], "{renamed:?}");
-    fs::rename(&kept, &name).unwrap();
-    array.restart();
-    // The rename is made, or not: in both cases everywhere, and with all bytes.
-    let at = if content(&array, "/data/a").is_ok() { "/data/a" } else { "/data/b" };
-    assert_eq!(content(&array, at), Ok(a), "{renamed:?}");
-    array.assert_same_trees();
-}

@@ -17,7 +17,7 @@ use crate::scarce;
 use crate::shortage::NO_NUMBER;
 use crate::signals::{self, alternate};
 use crate::stack;
-use crate::table::{ROWS, Row, Way};
+use crate::table::{ROWS, Row, Way, moves_bytes};
 use crate::thread;
 use core::sync::atomic::{Ordering, compiler_fence};
 use linux_raw_sys::general as nr;
@@ -244,24 +244,6 @@ fn decide(call: &mut Call, number: usize, row: &Row) -> Verdict {
 /// How often a call is tried again whose buffer is in a mapping of ours: another thread may change
 /// the mapping each time.
 const TRY_COUNT: usize = 8;
-
-/// Whether a call is one that moves bytes of a file: one that fails with EFAULT has moved none, and may
-/// be made once more.
-const fn moves_bytes(number: usize) -> bool {
-    matches!(
-        number as u32,
-        nr::__NR_read
-            | nr::__NR_pread64
-            | nr::__NR_readv
-            | nr::__NR_preadv
-            | nr::__NR_preadv2
-            | nr::__NR_write
-            | nr::__NR_pwrite64
-            | nr::__NR_writev
-            | nr::__NR_pwritev
-            | nr::__NR_pwritev2
-    )
-}
 
 /// A call found that a buffer of the program was not there. The call is tried again if the buffer
 /// is a mapping of ours that is there now: its file has grown, its member was lost, stores were

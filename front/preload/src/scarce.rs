@@ -45,8 +45,8 @@ pub(crate) fn serve(call: &mut Call, once: fn(&mut Call) -> Verdict) -> Verdict 
     verdict
 }
 
-/// Whether a call gives a name to what a descriptor is open on. A deputy cannot find a file that has
-/// none (O_TMPFILE).
+/// Tells whether a call gives a name to what a descriptor is open on. A deputy cannot find a file that
+/// has none (O_TMPFILE).
 fn links_a_descriptor(call: &Call) -> bool {
     call.number == nr::__NR_linkat as usize && call.args[4] as u32 & (nr::AT_EMPTY_PATH | nr::AT_SYMLINK_FOLLOW) != 0
 }

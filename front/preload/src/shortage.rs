@@ -2,11 +2,12 @@
 //! ([`crate::scarce`]), and which are refused since nobody can tell whom they concern.
 
 use crate::call::Verdict;
+use crate::table::moves_bytes;
 use core::sync::atomic::{AtomicU32, Ordering};
 use linux_raw_sys::general as nr;
 use sys::OsError;
 
-/// What a call that lacks a number answers.
+/// The result of a call that lacks a number.
 pub(crate) const NO_NUMBER: isize = -(OsError::MFILE.raw_os_error() as isize);
 
 /// Counts the looks at a path for which no number was free.
@@ -33,7 +34,7 @@ impl Shortage {
     }
 }
 
-/// Whether a call returns no descriptor, leaves nothing open, and concerns only what it names: a
+/// Tells whether a call returns no descriptor, leaves nothing open, and concerns only what it names: a
 /// process with other descriptors can serve it.
 pub(crate) const fn can_be_served_apart(number: usize) -> bool {
     matches!(
@@ -92,32 +93,24 @@ pub(crate) const fn can_be_served_apart(number: usize) -> bool {
     )
 }
 
-/// Whether a call of a guest's can be served so, too: a guest's offsets and flags are the kernel's.
+/// Tells whether a call of a guest's can be served so, too: a guest's offsets and flags are the
+/// kernel's.
 pub(crate) const fn can_be_served_apart_for_guest(number: usize) -> bool {
-    matches!(
-        number as u32,
-        nr::__NR_read
-            | nr::__NR_pread64
-            | nr::__NR_readv
-            | nr::__NR_preadv
-            | nr::__NR_preadv2
-            | nr::__NR_write
-            | nr::__NR_pwrite64
-            | nr::__NR_writev
-            | nr::__NR_pwritev
-            | nr::__NR_pwritev2
-            | nr::__NR_lseek
-            | nr::__NR_fstat
-            | nr::__NR_fstatfs
-            | nr::__NR_ftruncate
-            | nr::__NR_fallocate
-            | nr::__NR_fsync
-            | nr::__NR_fdatasync
-            | nr::__NR_sync_file_range
-            | nr::__NR_syncfs
-            | nr::__NR_fadvise64
-            | nr::__NR_readahead
-            | nr::__NR_copy_file_range
-            | nr::__NR_sendfile
-    )
+    moves_bytes(number)
+        || matches!(
+            number as u32,
+            nr::__NR_lseek
+                | nr::__NR_fstat
+                | nr::__NR_fstatfs
+                | nr::__NR_ftruncate
+                | nr::__NR_fallocate
+                | nr::__NR_fsync
+                | nr::__NR_fdatasync
+                | nr::__NR_sync_file_range
+                | nr::__NR_syncfs
+                | nr::__NR_fadvise64
+                | nr::__NR_readahead
+                | nr::__NR_copy_file_range
+                | nr::__NR_sendfile
+        )
 }

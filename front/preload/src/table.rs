@@ -7,6 +7,7 @@
 
 use crate::mappings::lend;
 use crate::width::{WIDTHS, Width};
+use linux_raw_sys::general as nr;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +80,24 @@ pub(crate) fn is_served(number: u32) -> bool {
 }
 
 struct Line(usize, Row);
+
+/// Tells whether a call is one that moves bytes of a file or another stream. One that fails with EFAULT
+/// has moved none, and may be made once more.
+pub(crate) const fn moves_bytes(number: usize) -> bool {
+    matches!(
+        number as u32,
+        nr::__NR_read
+            | nr::__NR_pread64
+            | nr::__NR_readv
+            | nr::__NR_preadv
+            | nr::__NR_preadv2
+            | nr::__NR_write
+            | nr::__NR_pwrite64
+            | nr::__NR_writev
+            | nr::__NR_pwritev
+            | nr::__NR_pwritev2
+    )
+}
 
 const fn table() -> [Row; NUMBER_COUNT] {
     let none = Row { name: "", way: Pass, descriptors: 0, paths: 0, words: 0, modes: 0, note: "not a system call" };

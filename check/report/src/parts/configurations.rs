@@ -55,7 +55,8 @@ pub(crate) const RAID5_JOURNAL: Configuration = array("raid5_journal", shape("5"
 pub(crate) const RAID5_BROKEN: Configuration = array("raid5_broken", shape("5", 3, 4096, false), true);
 pub(crate) const BTRFS_RAID1: Configuration = btrfs("btrfs raid1", "raid1", 3, "");
 pub(crate) const BTRFS_RAID5: Configuration = btrfs("btrfs raid5", "raid5", 3, "");
-/// What programs are compared on: arrays, and what a user would pick instead on the same memory.
+/// The places that programs are compared on: arrays, and the file systems that a user would pick
+/// instead on the same memory.
 pub(crate) const PROGRAMS: [Configuration; 6] = [POSIX, RAID1, RAID5_64K, EXT4, BTRFS_RAID1, BTRFS_RAID5];
 
 impl Configuration {
@@ -146,7 +147,7 @@ impl Places {
         Self::made(configurations, |one| one.empty_place(ground, LOG_BYTES))
     }
 
-    /// What bars of the configurations are left out if a program that they need is not there.
+    /// Returns a left-out bar for each configuration if `program`, which they need, is not installed.
     pub(crate) fn without(program: &str, figure: &str, configurations: &[Configuration]) -> Option<Vec<Sample>> {
         let why = format!("{program} is not installed");
         let absent = || configurations.iter().map(|one| Sample::absent(figure, one.name, &why)).collect();

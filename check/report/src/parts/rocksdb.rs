@@ -7,7 +7,7 @@ use crate::ground::{Ground, Place, succeeded};
 use crate::plan::Plan;
 use crate::record::Sample;
 
-/// What `db_bench` does one after another, and how the report calls it.
+/// The loads that `db_bench` runs one after another, and their names in the report.
 const WORKLOADS: [(&str, &str); 3] = [("fillrandom", "fill, synced"), ("overwrite", "overwrite, synced"), ("readrandom", "read")];
 const FIGURE: &str = "rocksdb";
 const VALUE_BYTES: u64 = 1000;

@@ -11,7 +11,7 @@ pub(crate) const FILES: usize = 40;
 /// How many bytes the file with index 0 has; each further file has 100 more than the one before it.
 const FILE_BYTES: usize = 50_000;
 
-/// What the file with this index holds.
+/// Returns what the file with this index holds.
 pub(crate) fn content(index: usize) -> Vec<u8> {
     (0..FILE_BYTES + index * 100).map(|place| (place * 31 + index * 7 + place / 251) as u8).collect()
 }

@@ -44,7 +44,7 @@ static FETCHER: AtomicU64 = AtomicU64::new(0);
 const PID_BITS: u32 = 22;
 
 const PAUSE_NS: u64 = 50_000;
-/// How many pauses the fetcher makes at most while a position of the other process is locked. A
+/// The most pauses that the fetcher makes while a position of the other process is locked. A
 /// position is locked for as long as a read or write takes.
 const PAUSE_COUNT_MAX: usize = 100_000;
 
@@ -103,8 +103,8 @@ fn has_own_memory(task: u32) -> bool {
     shares(task, KCMP_VM)
 }
 
-/// Whether a task is this process, a thread of it, or one that shares `what` with it: KCMP_FILES, its
-/// descriptors, or KCMP_VM, its memory.
+/// Tells whether a task is this process, a thread of it, or one that shares `what` with it: KCMP_FILES,
+/// its descriptors, or KCMP_VM, its memory.
 fn shares(task: u32, what: usize) -> bool {
     let own = process::getpid();
     // SAFETY: both calls take numbers only, and signal 0 is sent to nobody.

@@ -497,8 +497,8 @@ pub(crate) fn link_at_host(path: &[u8]) -> Option<Link> {
     behind_magic(AT_FDCWD, path).map(Link::Other)
 }
 
-/// Whether the kernel meets on a path of the host what `without` keeps it from following. Where no
-/// descriptor is free for the question, that is noted ([`Shortage`]).
+/// Tells whether the kernel meets on a path of the host what `without` keeps it from following. Where
+/// no descriptor is free for the question, that is noted ([`Shortage`]).
 fn meets(base: RawFd, path: &[u8], follow: bool, without: ResolveFlags) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
     let found = start_of(base, path).map(|base| openat2(base, path, flags, Mode::empty(), without));

@@ -273,8 +273,8 @@ fn attempt(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     }
 }
 
-/// Whether this process would wait for ever for the lock `found` on another backing file. As in the
-/// kernel, only locks of processes are looked at.
+/// Tells whether this process would wait for ever for the lock `found` on another backing file. As in
+/// the kernel, only locks of processes are looked at.
 fn is_deadlock(request: &Request, file: &FileRef, found: &FileLock) -> bool {
     let is_of_process = request.lock.is_some_and(|lock| lock.kind == LockKind::Process) && found.kind == LockKind::Process;
     is_of_process && file.waits_in_a_circle(found.process as u32, crate::process::getpid())

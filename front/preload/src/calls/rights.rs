@@ -98,8 +98,8 @@ pub(crate) fn are_calls_restricted() -> bool {
     ARE_CALLS_RESTRICTED.load(Ordering::Relaxed)
 }
 
-/// Whether system calls of this thread are filtered (seccomp(2)), also by what an earlier program of
-/// the process has asked for. Such a filter may end the process for a clone. The question takes no
+/// Tells whether system calls of this thread are filtered (seccomp(2)), also by what an earlier program
+/// of the process has asked for. Such a filter may end the process for a clone. The question takes no
 /// descriptor.
 pub(crate) fn are_calls_filtered() -> bool {
     // SAFETY: a question.

@@ -176,7 +176,7 @@ fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Ou
     }
 }
 
-/// Whether the access would not fault now. A store is tried, which leaves the byte as it is: that
+/// Tells whether the access would not fault now. A store is tried, which leaves the byte as it is: that
 /// loads are possible says nothing of a store.
 fn is_possible(mapping: &Mapping, access: Access) -> bool {
     let stores = match access.refused {
@@ -191,8 +191,8 @@ fn is_possible(mapping: &Mapping, access: Access) -> bool {
     access.address < mapping.composed && is_reachable(access.address, stores)
 }
 
-/// Whether an access to what is none of the table's mappings would not fault now. Another thread may
-/// have put something else in the place of a mapping since, from which stores were kept out until
+/// Tells whether an access to what is none of the table's mappings would not fault now. Another thread
+/// may have put something else in the place of a mapping since, from which stores were kept out until
 /// then. An access that would fault again is the program's: what is tried here is what the processor
 /// has refused.
 fn is_possible_elsewhere(access: Access) -> bool {
@@ -203,7 +203,7 @@ fn is_possible_elsewhere(access: Access) -> bool {
     }
 }
 
-/// Whether the byte at an address can be loaded, and stored to if `stores`. It stays as it is.
+/// Tells whether the byte at an address can be loaded, and stored to if `stores`. It stays as it is.
 pub(super) fn is_reachable(address: usize, stores: bool) -> bool {
     let byte = address as *const AtomicU8;
     let attempt = || {

@@ -206,7 +206,7 @@ impl Mappings {
         result
     }
 
-    /// Whether a part of a mapping in `start..end` is mapped no more: before a driver refuses an
+    /// Tells whether a part of a mapping in `start..end` is mapped no more: before a driver refuses an
     /// mmap(2) with MAP_FIXED, the kernel has unmapped the whole range.
     fn has_gap(&self, start: usize, end: usize) -> bool {
         let shared = self.list[self.touching(start, end)].iter().map(|mapping| mapping.part(start, end));

@@ -202,7 +202,7 @@ struct Mappings {
     /// Private ones, in no order.
     privates: Vec<private::Private>,
     unused: unused::Copies,
-    /// How many mappings are being put in a place where one may just have gone
+    /// The number of mappings that are being put in a place where one may just have gone
     /// ([`Mappings::composing`]).
     composing: usize,
 }
@@ -215,8 +215,8 @@ static MAPPINGS: Lock<Mappings> = Lock::new(Mappings {
     unused: unused::Copies::new(),
     composing: 0,
 });
-/// How many shared mappings there are or are being composed, and files without any whose bytes are
-/// kept ([`Followed::keeps_bytes`]); read without the lock.
+/// The number of shared mappings that are there or are being composed, and files without any whose
+/// bytes are kept ([`Followed::keeps_bytes`]); read without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether there are any: nearly no program has.

@@ -27,7 +27,8 @@ pub(crate) fn memory_is_shared() {
 }
 
 impl Mapping {
-    /// Whether a scan of the mapping costs more than the question, and the mapping is scanned at all.
+    /// Tells whether a scan of the mapping costs more than the question, and the mapping is scanned at
+    /// all.
     fn is_worth_asking(&self) -> bool {
         self.composed - self.start >= BYTES_MIN && !self.tells_stores()
     }
@@ -61,7 +62,7 @@ impl Mapping {
         if self.is_worth_asking() && !SHARED.load(Ordering::Relaxed) { page_faults() } else { None }
     }
 
-    /// Whether nothing can have been stored to the mapping since the last scan.
+    /// Tells whether nothing can have been stored to the mapping since the last scan.
     pub(super) fn is_quiet(&self) -> bool {
         self.quiet_since.is_some() && self.faults() == self.quiet_since
     }

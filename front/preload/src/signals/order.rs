@@ -23,16 +23,16 @@ use sys::raw::syscall;
 
 /// The lowest real-time signal of the kernel.
 const FIRST: usize = 32;
-/// How many words of siginfo the kernel keeps of a signal.
+/// The number of words of siginfo that the kernel keeps of a signal.
 const INFO_WORDS: usize = 6;
 /// The index of the last of these words, which no kind of real-time signal uses.
 const MARK: usize = INFO_WORDS - 1;
-/// What the word at [`MARK`] holds in a signal that stands for one that is kept.
+/// The value of the word at [`MARK`] in a signal that stands for one that is kept.
 const STANDS: usize = 0x6378_6c72_6169_6473;
-/// How many words are kept of a signal: those of its siginfo as they came, and behind them, at index
-/// [`INFO_WORDS`], the number of [`FLUSHES`] when the signal was kept.
+/// The number of words that are kept of a signal: those of its siginfo as they came, and behind them,
+/// at index [`INFO_WORDS`], the number of [`FLUSHES`] when the signal was kept.
 const KEPT_WORDS: usize = INFO_WORDS + 1;
-/// How many signals a thread can keep.
+/// The most signals that a thread can keep.
 const KEPT_COUNT: usize = word::KEPT_SIGNALS_WORDS / KEPT_WORDS;
 
 /// Counts for each number the times that the program has begun to ignore that signal. The kernel
@@ -121,7 +121,7 @@ fn kept(info: &mut Info) -> Kept {
     [a, b, c, d, e, f, flushes(a as u32 as usize)]
 }
 
-/// Whether the order of signals of this number is kept: real-time signals that may not interrupt
+/// Tells whether the order of signals of this number is kept: real-time signals that may not interrupt
 /// their own handler.
 fn has_order(signal: usize) -> bool {
     signal >= FIRST && ENTRIES.get(signal).is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & SA_NODEFER == 0)
@@ -197,8 +197,8 @@ fn exchange_kept(signal: usize, info: &mut Info, stands: bool) {
     *words(info) = [a, b, c, d, e, f];
 }
 
-/// Whether a further signal of this number waits. The number is blocked here, since its handler is
-/// about to begin.
+/// Tells whether a further signal of this number waits. The number is blocked here, since its handler
+/// is about to begin.
 fn is_pending(signal: usize) -> bool {
     let mut pending = 0_u64;
     // SAFETY: the kernel stores a mask.

@@ -15,7 +15,7 @@ const ERROR_STORE: u64 = 1 << 1;
 const ERROR_PROGRAM: u64 = 1 << 2;
 const ERROR_FETCH: u64 = 1 << 4;
 
-/// What the processor refused when it raised a fault.
+/// The kind of access that the processor refused when it raised a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     Load,
@@ -63,7 +63,7 @@ impl Context {
         self.rip as usize
     }
 
-    /// What was refused, in the handler of a signal that a fault has raised.
+    /// Returns what was refused, in the handler of a signal that a fault has raised.
     pub(crate) const fn refused(&self) -> Refused {
         if self.trap != PAGE_FAULT {
             return Refused::Other;
