@@ -26,6 +26,8 @@ pub struct ThreadBlock {
     pub front: [AtomicUsize; 64],
     /// How many reads of copies this thread does before it times one (core/array).
     pub reads_left: AtomicU32,
+    /// What kind of access met the fault at `fault_address`, in a code of front/preload's.
+    pub fault_kind: AtomicU32,
 }
 
 /// The index of the word of front/preload that is not 0 while a signal waits until this thread

@@ -241,31 +241,37 @@ fn decide(call: &mut Call, number: usize, row: &Row) -> Verdict {
     }
 }
 
-/// How often a call is tried again whose buffer is in a mapping of ours: another thread may change
-/// the mapping each time.
-const TRY_COUNT: usize = 8;
+/// How often a call is tried again of which nobody knows what address has faulted.
+const GUESS_COUNT: usize = 32;
+/// How often any call is tried again: seconds pass until then.
+const TRY_COUNT: usize = 1 << 16;
 
 /// A call found that a buffer of the program was not there. The call is tried again if the buffer
 /// is a mapping of ours that is there now: its file has grown, its member was lost, stores were
-/// kept out for a moment, or it had to be asked for.
+/// kept out for a moment, or it had to be asked for. Before each try that access is found possible,
+/// so if it faults again, another thread has changed the mapping in between.
 #[cold]
 fn try_again(call: &mut Call, number: usize, row: &Row) -> Verdict {
-    let mut address = mappings::fault::last();
     let lent = mappings::lend::Lent::to(call);
-    let mut is_there = lent.is_any();
+    let mut guesses_left = GUESS_COUNT;
     for _ in 0..TRY_COUNT {
-        is_there |= match address {
-            Some(address) => mappings::private::mend(address) | mappings::fault::is_there_now(address),
+        let is_there = match mappings::fault::last() {
+            Some(access) => mappings::fault::resolve_for_call(access),
             // Where the kernel met the fault, nobody knows its address. It may have been where another
             // thread was just replacing a mapping.
-            None => mappings::fault::catch_up() || moves_bytes(number) && mappings::any(),
-        } | lent.let_through();
+            None if guesses_left == 0 => false,
+            None => {
+                guesses_left -= 1;
+                let is_given = lent.let_through() || lent.is_any() && guesses_left + 1 == GUESS_COUNT;
+                is_given || mappings::fault::catch_up() || moves_bytes(number) && mappings::any()
+            }
+        };
         if !is_there {
             break;
         }
         mappings::fault::forget();
         match decide(call, number, row) {
-            Verdict::Done(FAULT) => (address, is_there) = (mappings::fault::last(), false),
+            Verdict::Done(FAULT) => {}
             verdict => return verdict,
         }
     }

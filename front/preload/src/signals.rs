@@ -378,11 +378,12 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
     let (info, context) = unsafe { (&mut *info, &mut *context) };
     let raised_by_kernel = info.code > 0;
     if raised_by_kernel && (signal == SIGSEGV || signal == SIGBUS) {
+        let access = Access { address: info.address, forbidden: signal == SIGSEGV, refused: context.refused() };
         // SAFETY: this is the running handler's context, and the kernel raised the fault.
         if unsafe { persist::fault::recover(core::ptr::from_mut(context).cast(), info.address) } {
+            fault::note(access);
             return 0;
         }
-        let access = Access { address: info.address, forbidden: signal == SIGSEGV, refused: context.refused() };
         // What is not aligned is not there for want of a page.
         let is_access = signal == SIGSEGV || info.code != BUS_ADRALN;
         if is_access && inside().load(Ordering::Relaxed) == 0 && fault::resolve(access) {

@@ -1667,39 +1667,43 @@ static void *read_to_place(void *unused) {
     return NULL;
 }
 
-static void in_place(void) {
-    enum { STEP = 16 * PAGE, ROUNDS = 100 };
+/* With `calls` all threads use it by calls, and it is replaced as often as that goes. */
+static void in_place(int calls) {
+    enum { STEP = 16 * PAGE, ROUNDS_MAX = 400 };
+    const int rounds = calls ? ROUNDS_MAX : 100;
     static char text[STEP];
-    void *(*const uses[])(void *) = {load_at_place, count_at_place, read_to_place};
+    void *(*const mixed[])(void *) = {load_at_place, count_at_place, read_to_place};
+    void *(*const served[])(void *) = {read_to_place, read_to_place, read_to_place};
+    void *(*const *uses)(void *) = calls ? served : mixed;
     place_fd = open_file(O_RDWR | O_APPEND);
     /* 'l': longer; 'r': longer, and only read; 'o': other memory. */
-    for (const char *kind = "lro"; *kind; kind++) {
+    for (const char *kind = calls ? "lo" : "lro"; *kind; kind++) {
         pthread_t threads[3];
         const int count = *kind == 'r' ? 1 : 3, rights = *kind == 'r' ? PROT_READ : PROT_READ | PROT_WRITE;
         int counted = 0;
         CHECK(ftruncate(place_fd, 0) == 0 && write(place_fd, text, STEP) == STEP);
-        place = mmap(NULL, (size_t)STEP * (ROUNDS + 2), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        place = mmap(NULL, (size_t)STEP * (ROUNDS_MAX + 2), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         CHECK(place != MAP_FAILED);
         CHECK(mmap((void *)place, STEP, rights, MAP_SHARED | MAP_FIXED, place_fd, 0) == place);
         place_is_left = 0;
         for (int index = 0; index < count; index++) CHECK(pthread_create(&threads[index], NULL, uses[index], &counted) == 0);
-        for (int round = 1; round <= ROUNDS; round++) {
+        for (int round = 1; round <= rounds; round++) {
             size_t bytes = STEP;
             if (*kind == 'o') {
                 const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
                 CHECK(mmap((void *)place, STEP, PROT_READ | PROT_WRITE, flags, -1, 0) == place);
-                usleep(100);
+                if (!calls) usleep(100);
             } else {
                 CHECK(write(place_fd, text, STEP) == STEP);
                 bytes = (size_t)STEP * (round + 1);
             }
             CHECK(mmap((void *)place, bytes, rights, MAP_SHARED | MAP_FIXED, place_fd, 0) == place);
-            usleep(200);
+            if (!calls) usleep(200);
         }
         place_is_left = 1;
         for (int index = 0; index < count; index++) CHECK(pthread_join(threads[index], NULL) == 0);
-        if (*kind == 'l') CHECK(counted > 0 && *(volatile int *)(place + 256) == counted);
-        CHECK(munmap((void *)place, (size_t)STEP * (ROUNDS + 2)) == 0);
+        if (*kind == 'l' && !calls) CHECK(counted > 0 && *(volatile int *)(place + 256) == counted);
+        CHECK(munmap((void *)place, (size_t)STEP * (ROUNDS_MAX + 2)) == 0);
         /* What is not there any more is a fault as ever. */
         CHECK(touch(place + 100, 0) / 100 == SIGSEGV && touch(place + 100, 1) / 100 == SIGSEGV);
         char *closed = mmap((void *)place, STEP, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -1775,7 +1779,8 @@ int main(int count, char **arguments) {
     if (!strcmp(what, "agreement")) agreement();
     else if (!strcmp(what, "ends")) ends();
     else if (!strcmp(what, "attached")) attached();
-    else if (!strcmp(what, "in-place")) in_place();
+    else if (!strcmp(what, "in-place")) in_place(0);
+    else if (!strcmp(what, "in-place-calls")) in_place(1);
     else if (!strcmp(what, "private-in-place")) private_in_place();
     else if (!strcmp(what, "changes")) changes();
     else if (!strcmp(what, "crowd")) crowd();

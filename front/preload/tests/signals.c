@@ -467,12 +467,13 @@ static void unwinding(void) {
 }
 
 /* Real-time signals that are sent to one thread come in their order, also while it is in the library. */
-static volatile int last_value, disorder;
+static volatile int last_value, disorder, is_watched;
 static void on_value(int signal, siginfo_t *info, void *context) {
     disorder += info->si_value.sival_int != last_value + 1;
     last_value = info->si_value.sival_int;
-    /* The kernel forgets what waits of a signal that is ignored, and nothing of another number. */
-    if (last_value % 5 == 0)
+    /* The kernel forgets what waits of a signal that is ignored, and nothing of another number. The tool that watches system calls
+       (CXLRAID_DEBUG_SUD) does not bear calls in a handler of so many signals: the program dies of SIGTRAP in one of five runs. */
+    if (last_value % 5 == 0 && !is_watched)
         sigaction(SIGRTMIN + 6, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
 }
 enum { VALUE_COUNT = 30000 };
@@ -510,6 +511,7 @@ static void order_of_values(void) {
 int main(int count, char **arguments) {
     int file = open(arguments[1], O_RDONLY);
     CHECK(file >= 0);
+    is_watched = getenv("CXLRAID_DEBUG_SUD") != NULL;
     read_maps();
     CHECK(death(segv) == SIGSEGV);
     CHECK(death(bus) == SIGBUS);

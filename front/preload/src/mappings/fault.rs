@@ -27,6 +27,15 @@ enum Outcome {
     Fault,
 }
 
+/// Who has met a fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Party {
+    /// An instruction of the program.
+    Program,
+    /// A call of the program, in an access to the program's memory on its behalf.
+    Call,
+}
+
 /// What the program touched and the kernel refused.
 #[derive(Clone, Copy)]
 pub(crate) struct Access {
@@ -121,7 +130,7 @@ extern "C" fn inquire(inquiry: usize) {
     // SAFETY: three words each; no code of the program runs before the stack is given back.
     unsafe { syscall(__NR_sigaltstack as usize, [&raw const disabled as usize, &raw mut before as usize, 0, 0, 0, 0]) };
     // SAFETY: the lock is held by `outcome`, which does not use its guard meanwhile.
-    inquiry.outcome = outcome_of(unsafe { &mut *inquiry.table }, inquiry.access);
+    inquiry.outcome = outcome_of(unsafe { &mut *inquiry.table }, inquiry.access, Party::Program);
     if before[1] & SS_DISABLE == 0 {
         before[1] &= SS_AUTODISARM;
         // SAFETY: as above.
@@ -129,7 +138,7 @@ extern "C" fn inquire(inquiry: usize) {
     }
 }
 
-fn outcome_of(table: &mut Mappings, access: Access) -> Outcome {
+fn outcome_of(table: &mut Mappings, access: Access, party: Party) -> Outcome {
     let Some(index) = table.at(access.address) else {
         let stores = access.refused == Refused::Store;
         let mended = if access.forbidden { Mended::No } else { table.mend_private(access.address, stores) };
@@ -137,7 +146,7 @@ fn outcome_of(table: &mut Mappings, access: Access) -> Outcome {
         return if is_there { Outcome::Again } else { Outcome::Fault };
     };
     let mut mapping = table.list.remove(index);
-    let outcome = outcome_in(table, &mut mapping, access);
+    let outcome = outcome_in(table, &mut mapping, access, party);
     table.list.insert(index, mapping);
     if has_changed() {
         table.catch_up();
@@ -145,9 +154,9 @@ fn outcome_of(table: &mut Mappings, access: Access) -> Outcome {
     outcome
 }
 
-fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Outcome {
+fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access, party: Party) -> Outcome {
     let address = access.address;
-    if table.mend_page(mapping, address) {
+    if table.mend_page(mapping, address) && party == Party::Program {
         return Outcome::Fault;
     }
     // Also where no right was missing: another thread may have composed the page since.
@@ -158,6 +167,8 @@ fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Ou
     match given {
         Ok(true) => return Outcome::Again,
         Ok(false) => {}
+        // The call answers EFAULT; an instruction is to end in SIGBUS.
+        Err(_) if party == Party::Call => return Outcome::Fault,
         Err(_) => return if mapping.break_page(address).is_ok() { Outcome::Again } else { Outcome::Fault },
     }
     if address < mapping.composed && !mapping.sealed && !mapping.copied {
@@ -228,35 +239,42 @@ pub(crate) fn forget() {
     sys::thread::block().fault_address.store(0, Ordering::Relaxed);
 }
 
-/// Where a guarded access of this thread has met a fault last since [`forget`]. None if the kernel
-/// alone has met one, or if the address is none that a program can have.
-pub(crate) fn last() -> Option<usize> {
-    Some(sys::thread::block().fault_address.load(Ordering::Relaxed)).filter(|&address| address != 0)
+/// A guarded access of this thread has met a fault.
+pub(crate) fn note(access: Access) {
+    let kind = access.refused as u32 | if access.forbidden { FORBIDDEN } else { 0 };
+    sys::thread::block().fault_kind.store(kind, Ordering::Relaxed);
 }
 
-/// A served call met a fault at `address`. Brings all mappings up to date, waits while stores to
-/// the one at `address` are kept out, and says whether the access may be possible now. Another
-/// thread may have been faster.
-pub(crate) fn is_there_now(address: usize) -> bool {
-    if !any() && !may_be_ours(address) {
+/// The bit of [`sys::thread::ThreadBlock::fault_kind`] beside a [`Refused`].
+const FORBIDDEN: u32 = 1 << 2;
+
+/// Returns the guarded access of this thread that has met a fault last since [`forget`]. None if the
+/// kernel alone has met one, or if the address is none that a program can have.
+pub(crate) fn last() -> Option<Access> {
+    let block = sys::thread::block();
+    let address = block.fault_address.load(Ordering::Relaxed);
+    let kind = block.fault_kind.load(Ordering::Relaxed);
+    let kinds = [Refused::Load, Refused::Store, Refused::Fetch, Refused::Other];
+    let refused = kinds.into_iter().find(|&refused| refused as u32 == kind & !FORBIDDEN)?;
+    (address != 0).then_some(Access { address, forbidden: kind & FORBIDDEN != 0, refused })
+}
+
+/// A served call met a fault. Does what is done about a fault of the program's own ([`resolve`]), and
+/// waits while stores there are kept out. Returns whether the call may be tried again: its access is
+/// possible now, so if it faults again, another thread has changed the mapping meanwhile.
+pub(crate) fn resolve_for_call(access: Access) -> bool {
+    if !may_be_ours(access.address) {
         return false;
     }
     loop {
         let mut table = table();
-        let changed = table.catch_up();
-        let Some(index) = table.at(address) else {
-            // Something else may have taken the place of a mapping. What is only loaded there now is
-            // tried again in vain, a few times.
-            return changed || may_be_ours(address) && is_reachable(address, false);
-        };
-        let mapping = &table.list[index];
-        if !mapping.sealed {
-            let refused = if mapping.is_writable() { Refused::Store } else { Refused::Load };
-            let access = Access { address, forbidden: false, refused };
-            return changed || is_possible(mapping, access);
-        }
+        let outcome = outcome_of(&mut table, access, Party::Call);
         drop(table);
-        rest();
+        match outcome {
+            Outcome::Again => return true,
+            Outcome::Fault => return false,
+            Outcome::Later => rest(),
+        }
     }
 }
 

@@ -129,11 +129,6 @@ pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
     Some(Verdict::Done(result))
 }
 
-/// A served call met a page at `address` that was not there. Says whether it is now.
-pub(crate) fn mend(address: usize) -> bool {
-    any() && table().mend_private(address, false) != Mended::No
-}
-
 /// What became of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mended {

@@ -320,6 +320,19 @@ fn a_mapping_is_replaced_while_other_threads_use_it() {
     }
 }
 
+/// By chance: where a call was tried again eight times, and stores that another thread had just let
+/// through counted as kept out, half of the runs found that a call had failed (EFAULT).
+#[test]
+fn calls_store_into_a_mapping_that_is_replaced_meanwhile() {
+    for shape in &SHAPES[..2] {
+        for tracking in ["", "protect"] {
+            let scene = Scene::new(&format!("in-place-calls-{tracking}"), *shape);
+            assert!(scene.run_with("in-place-calls", tracking).success(), "{shape:?} {tracking}");
+            assert!(scene.fits(), "{shape:?} {tracking}");
+        }
+    }
+}
+
 /// By chance: without protection of what is lent before it is followed, most runs fail.
 #[test]
 fn what_is_lent_is_followed_when_the_file_grows_and_locks_outlive_a_change_of_protection() {

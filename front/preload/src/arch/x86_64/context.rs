@@ -17,13 +17,14 @@ const ERROR_FETCH: u64 = 1 << 4;
 
 /// The kind of access that the processor refused when it raised a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Refused {
-    Load,
-    Store,
-    Fetch,
+    Load = 0,
+    Store = 1,
+    Fetch = 2,
     /// No access to a page, or one that a page's protection does not decide alone (a protection
     /// key, a shadow stack).
-    Other,
+    Other = 3,
 }
 
 /// `struct ucontext` up to the signal mask.
