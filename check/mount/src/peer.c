@@ -511,6 +511,7 @@ int main(void) {
         case '6': sscanf(rest, "%d", &k); children[k] = fork(); if (!children[k]) while (1) pause(); result = children[k] < 0 ? -1 : 0; break;
         case '7': sscanf(rest, "%d", &k); result = kill(children[k], SIGKILL) || waitpid(children[k], NULL, 0) < 0 ? -1 : 0; break;
         case 'S': sscanf(rest, "%d %ld %s", &k, &x, a); memcpy(maps[k] + x, a, strlen(a)); result = msync(maps[k], x + strlen(a), MS_SYNC); break;
+        case '8': sscanf(rest, "%d %ld %s", &k, &x, a); memcpy(maps[k] + x, a, strlen(a)); result = 0; break;
         case 'V': sscanf(rest, "%d %ld %ld", &k, &x, &y); memcpy(text, maps[k] + x, y); text[y] = 0; result = y; break;
         case 'I': sscanf(rest, "%d %d %ld %ld", &k, &from, &x, &y); result = pwrite(open_files[k], maps[from] + x, y, 0); break;
         case 'C': sscanf(rest, "%s %s %d", a, b, &k); result = append(a, b, k); break;

@@ -694,7 +694,8 @@ fn killed(options: &Options, programs: &Programs) -> Result<(), String> {
     ground.conclude()
 }
 
-/// The process that serves a mount ends in order when a signal asks it, and says so.
+/// The process that serves a mount ends in order when a signal asks it, and says so. What a program
+/// has stored through a mapping by then, which it keeps, is not lost.
 fn service(options: &Options, programs: &Programs) -> Result<(), String> {
     let mut ground = Ground::new(options, programs, "1", 2)?;
     ground.mount()?;
@@ -702,15 +703,18 @@ fn service(options: &Options, programs: &Programs) -> Result<(), String> {
     if inside.ask("o 0 @/file wc")? != "0" || inside.ask("w 0 0 kept")? != "4" {
         return Err("it cannot be written".into());
     }
-    drop(inside);
+    if inside.ask("M 0 4096")? != "0" || inside.ask("8 0 1 EPT")? != "0" {
+        return Err("it cannot be mapped".into());
+    }
     ground.terminate()?;
+    drop(inside);
     if fs::read_dir(ground.mounted()).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err("it is still mounted".into());
     }
     ground.mount()?;
     let mut library = ground.intercepted()?;
-    if library.ask("o 0 @/file r")? != "0" || library.ask("r 0 0 9")? != "kept" {
-        return Err("what was written is lost".into());
+    if library.ask("o 0 @/file r")? != "0" || library.ask("r 0 0 9")? != "kEPT" {
+        return Err("what was written or stored is lost".into());
     }
     drop(library);
     ground.unmount()?;

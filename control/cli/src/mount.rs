@@ -21,7 +21,7 @@ use crate::{
 };
 use array::{Array, Config};
 use mount::{Manner, Mounted, Session};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use std::{
     env,
     ffi::OsStr,
@@ -79,7 +79,7 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
         place.dead = check(&place.directory, &config, source)?;
     }
     let devices: Vec<OwnedFd> = places.iter().map(|_| mount::device().map_err(no_device)).collect::<Result<_, _>>()?;
-    raise_limit();
+    raise_limits();
     let array = Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))?;
     let array = events::printing(array);
     let tell = events::begin(source, called(source), array.uuid());
@@ -96,9 +96,12 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
         println!("{}: mounted at {}", called(source), place.directory.display());
     }
     let asked_to_end = Arc::new(AtomicBool::new(false));
+    let no_signals = |error: io::Error| Failure::new("signals", error, "try again");
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, asked_to_end.clone()).map_err(|error| Failure::new("signals", error, "try again"))?;
+        signal_hook::flag::register(signal, asked_to_end.clone()).map_err(no_signals)?;
     }
+    // A write beyond a limit that could not be raised fails, and does not end this process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(no_signals)?;
     if arguments.begun {
         leave_terminal();
     }
@@ -278,8 +281,17 @@ fn no_device(error: OsError) -> Failure {
     }
 }
 
-/// Each file that the kernel remembers takes a descriptor.
-fn raise_limit() {
+/// Raises this process' limits as far as it may: they are those of the shell that started it, and
+/// have nothing to do with the programs that use the mount. Each file that the kernel remembers takes a
+/// descriptor.
+fn raise_limits() {
+    for resource in [Resource::Fsize, Resource::Cpu, Resource::As, Resource::Data] {
+        let none = Rlimit { current: None, maximum: None };
+        let maximum = getrlimit(resource).maximum;
+        if setrlimit(resource, none).is_err() {
+            let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+        }
+    }
     let most = getrlimit(Resource::Nofile).maximum;
     let wanted = Some(most.unwrap_or(DESCRIPTOR_COUNT).max(DESCRIPTOR_COUNT));
     if setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: wanted }).is_err() {
@@ -366,9 +378,10 @@ fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, made: &[Mounted], fi
     }
     notify("STOPPING=1");
     // What somebody has mounted over it is not this process' to take away.
-    let own = made.iter().filter(|mount| top(&mount.directory).as_ref() == Some(mount));
-    own.for_each(|mount| _ = mount::unmount(&mount.directory, true));
+    let own: Vec<&Mounted> = made.iter().filter(|mount| top(&mount.directory).as_ref() == Some(mount)).collect();
     let begun = Instant::now();
+    write_back(&own, begun);
+    own.iter().for_each(|mount| _ = mount::unmount(&mount.directory, true));
     while !is_over.load(Ordering::Acquire) {
         if begun.elapsed() > GRACE {
             // Somebody still uses what was mounted, and is told that it is gone.
@@ -376,6 +389,21 @@ fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, made: &[Mounted], fi
             std::process::exit(Exit::Fine as i32);
         }
         thread::sleep(PERIOD);
+    }
+}
+
+/// Has the kernel write back what programs have stored through mappings of the mounts' files: it does
+/// not do so by itself before the mounts go, if the files are still in use. Waits until that is done,
+/// for as long as is given to programs that still use a mount.
+fn write_back(mounts: &[&Mounted], begun: Instant) {
+    // Not a thread of the scope: what the kernel waits for may never come.
+    let writing: Vec<_> = mounts
+        .iter()
+        .filter_map(|mount| File::open(&mount.directory).ok())
+        .map(|root| thread::spawn(move || _ = sys::rustix::fs::syncfs(root)))
+        .collect();
+    while begun.elapsed() < GRACE && !writing.iter().all(thread::JoinHandle::is_finished) {
+        thread::sleep(PERIOD / 10);
     }
 }
 
