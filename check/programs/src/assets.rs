@@ -20,8 +20,8 @@ const SCRIPTS: [(&str, &str); 31] = embedded!("cases":
     "node.js", "node.sh", "paths.sh", "program.sh", "python.py", "python.sh", "redis.sh", "space.sh", "sqlite3.sh", "stdio.sh", "stored.sh",
     "tar.sh", "killed.py", "writers.sh", "Channels.java");
 
-const C_FILES: [(&str, &str); 49] = embedded!("../c":
-    "alone.c", "audit.c", "becomes.c", "calls.c", "cancel.c", "check.h", "counters.c", "crowded.c", "descriptors.c", "faults.c", "fenced.c", "fill.c", "filter.c", "full.c", "handed.c", "holes.c", "keeps.c", "library.c", "limits.c", "links.c", "listing.c", "magic.c", "many.c", "maps.c", "memory.c", "outside.c", "passing.c", "probe.c", "readers.c", "reopen.c", "replaced.c", "resolve.c", "robust.c", "roots.c", "runtime.c", "sandbox.c", "sends.c", "shares.c", "short.c", "signals.c", "sites.c", "sockets.c", "spawn.c",
+const C_FILES: [(&str, &str); 50] = embedded!("../c":
+    "alone.c", "audit.c", "becomes.c", "calls.c", "cancel.c", "check.h", "counters.c", "crowded.c", "descriptors.c", "faults.c", "fenced.c", "fill.c", "filter.c", "full.c", "handed.c", "holes.c", "keeps.c", "library.c", "limits.c", "links.c", "listing.c", "magic.c", "many.c", "maps.c", "memory.c", "outside.c", "passing.c", "pipes.c", "probe.c", "readers.c", "reopen.c", "replaced.c", "resolve.c", "robust.c", "roots.c", "runtime.c", "sandbox.c", "sends.c", "shares.c", "short.c", "signals.c", "sites.c", "sockets.c", "spawn.c",
     "stdio.c", "threads.c", "times.c", "watches.c", "wide.c", "writers.c");
 
 /// The program of `outside.c` in other forms: what the compiler is told.

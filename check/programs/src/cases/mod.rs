@@ -98,7 +98,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 68] = [
+pub(crate) const CASES: [Case; 69] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -184,6 +184,8 @@ pub(crate) const CASES: [Case; 68] = [
     Case { uncounted: COPYING, ..program("links", &[("PROGRAM", "links")], 3) },
     // strace parts the calls of two threads, and does not show then that no bytes are asked for.
     Case { traceable: false, ..program("sends", &[("PROGRAM", "sends")], 2) },
+    // The library asks a pipe first, and waits for it by another call than the program's.
+    Case { traceable: false, ..program("pipes", &[("PROGRAM", "pipes")], 10) },
     program("maps", &[("PROGRAM", "maps")], 1),
     program("memory", &[("PROGRAM", "memory")], 5),
     Case { shapes: &[Shape::RAID5], uncounted: MAPPED, ..program("robust-tracked", &[("PROGRAM", "robust")], 20) },

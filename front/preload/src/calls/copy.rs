@@ -191,6 +191,31 @@ impl End {
         }
     }
 
+    /// Has this end count from where the descriptor's position is now. The position stays there until
+    /// [`Self::settle`]: whoever shares it misses no bytes if this process dies while it waits.
+    pub(super) fn count_here(&mut self) -> Result<(), OsError> {
+        if self.offset.is_none()
+            && let Some((held, file)) = self.file()
+        {
+            self.offset = Some(self.start(held, file)?);
+            self.is_counted_here = true;
+        }
+        Ok(())
+    }
+
+    /// Moves the descriptor's position to where this end has come, or stores the program's offset.
+    pub(super) fn settle(&self) -> Result<(), OsError> {
+        let (Some(offset), true, Some((held, file))) = (self.offset, self.is_counted_here, self.file()) else {
+            return self.store_offset();
+        };
+        // If another thread has closed the number meanwhile, there is no position to move.
+        let _ = held.with_position(self.fd, file, |position| {
+            *position = offset;
+            Ok(())
+        });
+        Ok(())
+    }
+
     pub(super) fn store_offset(&self) -> Result<(), OsError> {
         match self.offset.filter(|_| !self.is_counted_here) {
             Some(offset) => program::write(self.offset_address, &(offset as i64)),
@@ -225,8 +250,11 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     if let Some(refusal) = refusal_of_sendfile(call, kept) {
         return told(refusal);
     }
-    let goes_elsewhere = !super::is_ours(output) && kind(output) != S_IFREG;
-    if goes_elsewhere {
+    // Also a pipe or device of the array is the kernel's.
+    if kind(output) != S_IFREG {
+        if !super::is_ours(input) {
+            return Verdict::Pass;
+        }
         return match super::splice::send(call, input, output) {
             done @ Verdict::Done(_) => told(done),
             verdict => verdict,

@@ -81,6 +81,9 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     }
     let bytes = whole.min(pipe_bytes(if pipes[0] { input } else { output }));
     match pipes {
+        // A pipe of the array and a file of the host: both are the kernel's.
+        [true, false] if !super::is_ours(output) => Verdict::Pass,
+        [false, true] if !super::is_ours(input) => Verdict::Pass,
         [true, false] => from_pipe(call, input, output, output_offset, bytes, waits),
         [false, true] => to_pipe(call, input, input_offset, output, bytes, waits),
         // A pipe of the array and another pipe: both are the kernel's.
@@ -150,6 +153,7 @@ pub(super) fn send(call: &mut Call, file: RawFd, output: RawFd) -> Verdict {
     };
     match read(file, call.args[2], bytes.min(pipe.unwrap_or(STEP_BYTES)), pipe) {
         Ok((_, buffer)) if buffer.is_empty() => Verdict::Done(0),
+        Ok((file, buffer)) if is_pipe(output) => fill_pipe(call, file, output, buffer, waits, true),
         Ok((file, buffer)) if pipe.is_some() => write_out(call, file, output, buffer, true),
         Ok((file, buffer)) => {
             let rest = bytes - buffer.len();
@@ -187,6 +191,8 @@ fn sent_on(call: &mut Call) -> isize {
     sending.file.unread(sending.bytes.len() - count);
     sending.sent += count;
     if count == sending.bytes.len() && sending.rest > 0 {
+        // If the process dies in the next piece, whoever shares the position goes on behind this one.
+        let _ = sending.file.settle();
         sending.bytes.resize(sending.rest.min(STEP_BYTES).min(sending.bytes.capacity()), 0);
         if let Ok(read @ 1..) = sending.file.read(&mut sending.bytes) {
             sending.bytes.truncate(read);
@@ -200,13 +206,14 @@ fn sent_on(call: &mut Call) -> isize {
     }
     // What has failed after something was sent is met by the next call.
     let result = if sending.sent > 0 { sending.sent as isize } else { call.result };
-    sending.file.store_offset().map_or_else(|error| -(error.raw_os_error() as isize), |()| result)
+    sending.file.settle().map_or_else(|error| -(error.raw_os_error() as isize), |()| result)
 }
 
 /// Reads up to so many bytes of a file, which are to go into a pipe of `pipe` bytes if that is
 /// given.
 fn read(file: RawFd, offset: usize, bytes: usize, pipe: Option<usize>) -> Result<(End, Vec<u8>), OsError> {
     let mut file = End::reading(file, offset)?;
+    file.count_here()?;
     // The kernel moves pages: of a pipe's worth of them the first may begin in its middle.
     let bytes = match pipe {
         Some(pipe) => bytes.min(piece_bytes(&file, pipe)?),
@@ -226,7 +233,7 @@ fn write_out(call: &mut Call, file: End, output: RawFd, bytes: Vec<u8>, always_t
         if call.result < 0 && !always_tells {
             return call.result;
         }
-        waiting.file.store_offset().map_or_else(|error| -(error.raw_os_error() as isize), |()| call.result)
+        waiting.file.settle().map_or_else(|error| -(error.raw_os_error() as isize), |()| call.result)
     }
     let args = [output as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
     let finish: Finish = match always_tells {
@@ -346,26 +353,29 @@ fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usiz
     if let Some(refusal) = refusal_of_pipe(pipe, waits) {
         return refusal;
     }
-    let (mut file, mut buffer) = match read(file, offset, bytes, Some(pipe_bytes(pipe))) {
+    let (file, buffer) = match read(file, offset, bytes, Some(pipe_bytes(pipe))) {
         Ok((file, buffer)) if buffer.is_empty() => return Verdict::from_result(file.store_offset().map(|()| 0)),
         Ok(ready) => ready,
         Err(error) => return Verdict::error(error),
     };
+    fill_pipe(call, file, pipe, buffer, waits, false)
+}
+
+/// Writes what a pipe takes of bytes that were read from a file. If it takes nothing and the call may
+/// wait, the stub writes as much as fits once there is room. `always_tells` as for [`write_out`].
+fn fill_pipe(call: &mut Call, mut file: End, pipe: RawFd, mut buffer: Vec<u8>, waits: bool, always_tells: bool) -> Verdict {
     match at_once(pipe, buffer.as_ptr(), buffer.len()) {
         Ok(count) => {
             file.unread(buffer.len() - count);
-            Verdict::from_result(file.store_offset().map(|()| count))
+            Verdict::from_result(file.settle().map(|()| count))
         }
         Err(OsError::AGAIN) if waits => {
             let less = buffer.len().saturating_sub(AT_ONCE_BYTES);
             file.unread(less);
             buffer.truncate(AT_ONCE_BYTES);
-            write_out(call, file, pipe, buffer, false)
+            write_out(call, file, pipe, buffer, always_tells)
         }
-        Err(error) => {
-            file.unread(buffer.len());
-            Verdict::error(error)
-        }
+        Err(error) => Verdict::error(error),
     }
 }
 
@@ -377,18 +387,26 @@ fn at_once(pipe: RawFd, address: *const u8, bytes: usize) -> Result<usize, OsErr
     match check(unsafe { syscall(__NR_pwritev2 as usize, args) }) {
         // Pages were moved into this pipe before, and the kernel does not promise any more not to
         // wait.
-        Err(OsError::OPNOTSUPP) => when_ready(pipe, address, bytes.min(AT_ONCE_BYTES)),
+        Err(OsError::OPNOTSUPP) => when_ready(pipe, address, bytes),
         result => result,
     }
 }
 
-/// Writes bytes after asking whether the pipe is ready: a ready pipe takes something at once.
+/// Writes bytes to a pipe that may be waited for, as many as it takes while it is found ready: a ready
+/// pipe takes a page at once.
 fn when_ready(pipe: RawFd, address: *const u8, bytes: usize) -> Result<usize, OsError> {
-    if poll(pipe, POLLOUT)? == 0 {
-        return Err(OsError::AGAIN);
+    let mut count = 0;
+    while count < bytes && poll(pipe, POLLOUT)? == POLLOUT {
+        let step = (bytes - count).min(AT_ONCE_BYTES);
+        // SAFETY: the buffer is ours and `bytes` long.
+        match check(unsafe { syscall(__NR_write as usize, [pipe as usize, address.wrapping_add(count) as usize, step, 0, 0, 0]) })
+        {
+            Ok(written) => count += written,
+            Err(_) if count > 0 => break,
+            Err(error) => return Err(error),
+        }
     }
-    // SAFETY: the buffer is ours and `bytes` long.
-    check(unsafe { syscall(__NR_write as usize, [pipe as usize, address as usize, bytes, 0, 0, 0]) })
+    if count == 0 && bytes > 0 { Err(OsError::AGAIN) } else { Ok(count) }
 }
 
 type Finish = fn(&mut Call, Waiting) -> isize;
