@@ -136,13 +136,32 @@ struct Accepted {
     result: Option<isize>,
 }
 
+/// What a placeholder's event tells: in the lower half the place of its request in the list, in the
+/// upper one the request's turn.
+#[derive(Clone, Copy)]
+struct Ticket(u64);
+
+impl Ticket {
+    const fn new(index: usize, turn: u64) -> Self {
+        Self(turn << 32 | index as u64 & 0xffff_ffff)
+    }
+
+    const fn index(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    const fn turn(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
 struct Requests {
     /// Serves the call that a request stands for, as if the program made it.
     serve: Handler,
     /// The placeholder that is being submitted. By its address the events of placeholders are known.
     placeholder: Request,
     turn: u64,
-    /// A placeholder's `data` is the index in this list.
+    /// A placeholder's `data` is a [`Ticket`] for a place in this list.
     list: Vec<Option<Accepted>>,
     vacant: Vec<usize>,
 }
@@ -169,9 +188,16 @@ impl Requests {
         self.list.len() - 1
     }
 
-    fn take(&mut self, index: usize) -> Option<Accepted> {
-        let accepted = self.list.get_mut(index)?.take()?;
-        self.vacant.push(index);
+    /// The request of a ticket. None if it went with its context: its place may be another one's.
+    fn of(&mut self, ticket: Ticket) -> Option<&mut Accepted> {
+        let accepted = self.list.get_mut(ticket.index())?.as_mut()?;
+        (accepted.turn as u32 == ticket.turn()).then_some(accepted)
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<Accepted> {
+        self.of(ticket)?;
+        let accepted = self.list.get_mut(ticket.index())?.take()?;
+        self.vacant.push(ticket.index());
         COUNT.fetch_sub(1, Ordering::SeqCst);
         Some(accepted)
     }
@@ -188,8 +214,8 @@ impl Requests {
     }
 
     /// Tells whether a request is still being carried out.
-    fn is_underway(&self, index: usize) -> bool {
-        matches!(self.list.get(index), Some(Some(Accepted { result: None, .. })))
+    fn is_underway(&mut self, ticket: Ticket) -> bool {
+        self.of(ticket).is_some_and(|accepted| accepted.result.is_none())
     }
 }
 
@@ -300,9 +326,10 @@ fn submit_one(context: usize, address: usize) -> Result<(), OsError> {
     {
         return Err(refused_by_kernel(context, &request).unwrap_or(error));
     }
-    let index = accept(context, address, &request)?;
+    let ticket = accept(context, address, &request)?;
     let result = carry_out(&mut call);
-    if let Some(Some(accepted)) = REQUESTS.lock().list.get_mut(index) {
+    // Another thread may have destroyed the context meanwhile.
+    if let Some(accepted) = REQUESTS.lock().of(ticket) {
         accepted.result = Some(result);
     }
     WAITERS.wake();
@@ -340,21 +367,22 @@ fn refused_by_kernel(context: usize, request: &Request) -> Option<OsError> {
 }
 
 /// Has the kernel accept a placeholder for the request at `address`.
-fn accept(context: usize, address: usize, request: &Request) -> Result<usize, OsError> {
+fn accept(context: usize, address: usize, request: &Request) -> Result<Ticket, OsError> {
     let mut requests = REQUESTS.lock();
     requests.turn += 1;
     let turn = requests.turn;
     let index = requests.add(Accepted { context, turn, address, data: request.data, result: None });
-    requests.placeholder = Request { data: index as u64, ..*request };
+    let ticket = Ticket::new(index, turn);
+    requests.placeholder = Request { data: ticket.0, ..*request };
     if request.moves_bytes() {
         (requests.placeholder.buffer, requests.placeholder.bytes) = (0, 0);
     }
     // As the kernel does with a request that it takes.
     let taken = program::write(address + KEY_AT, &0_u32);
     match taken.and_then(|()| submit_to_kernel(context, requests.mark() as usize)) {
-        Ok(()) => Ok(index),
+        Ok(()) => Ok(ticket),
         Err(error) => {
-            requests.take(index);
+            requests.take(ticket);
             Err(error)
         }
     }
@@ -403,9 +431,9 @@ fn replace(address: usize) {
     if event.request != REQUESTS.lock().mark() {
         return;
     }
-    let index = event.data as usize;
-    WAITERS.wait_while(|| REQUESTS.lock().is_underway(index));
-    let Some(accepted) = REQUESTS.lock().take(index) else { return };
+    let ticket = Ticket(event.data);
+    WAITERS.wait_while(|| REQUESTS.lock().is_underway(ticket));
+    let Some(accepted) = REQUESTS.lock().take(ticket) else { return };
     let result = accepted.result.unwrap_or(0) as i64;
     let event = Event { data: accepted.data, request: accepted.address as u64, result, second: 0 };
     // The kernel has just stored there.
@@ -422,4 +450,27 @@ pub(crate) fn destroy(call: &mut Call) -> Verdict {
         call.result
     });
     Verdict::PassWith { number: call.number, args: call.args }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_went_with_its_context_has_nothing_to_do_with_the_next_in_its_place() {
+        let mut requests = Requests::new();
+        let mut add = |requests: &mut Requests, turn: u64| {
+            let index = requests.add(Accepted { context: turn as usize, turn, address: 0, data: 0, result: None });
+            Ticket::new(index, turn)
+        };
+        let old = add(&mut requests, 1);
+        requests.forget(1, 1);
+        let new = add(&mut requests, 2);
+        assert_eq!(old.index(), new.index());
+        assert!(requests.of(old).is_none() && !requests.is_underway(old) && requests.take(old).is_none());
+        assert!(requests.is_underway(new));
+        requests.of(new).unwrap().result = Some(5);
+        assert_eq!(requests.take(new).unwrap().result, Some(5));
+        COUNT.store(0, Ordering::SeqCst);
+    }
 }
