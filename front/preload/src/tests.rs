@@ -6,6 +6,7 @@
 //! would add their features.
 
 mod mappings;
+mod objects;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

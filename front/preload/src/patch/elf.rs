@@ -21,6 +21,7 @@ const PT_NOTE: u32 = NOTE;
 const PT_PHDR: u32 = 6;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
+const PF_W: u32 = 2;
 const PF_R: u32 = 4;
 
 const DT_HASH: u64 = 4;
@@ -43,7 +44,6 @@ const NT_GNU_BUILD_ID: u32 = 3;
 /// version 1, encoded pointer any, count udata4, table of sdata4 relative to the header: the only
 /// form linkers write.
 const EH_FRAME_HDR_FORM: [u8; 2] = [0x03, 0x3b];
-const SEGMENT_COUNT_MAX: usize = 16;
 /// How much of a function may follow its unwind entry: that of glibc's clone and clone3 ends in the
 /// middle, before the system call.
 const TAIL_BYTES_MAX: u64 = 256;
@@ -203,8 +203,7 @@ impl Range {
 pub(crate) struct Image {
     /// What is added to its addresses.
     pub(crate) bias: u64,
-    segments: [(Range, u32); SEGMENT_COUNT_MAX],
-    segment_count: usize,
+    segments: Vec<(Range, u32)>,
     dynamic: Range,
     eh_frame_hdr: u64,
     notes: [Range; 4],
@@ -217,22 +216,13 @@ impl Image {
     /// The object is mapped as they say, `bias` away from its own addresses, and stays mapped while
     /// the image is used.
     pub(crate) unsafe fn new(bias: u64, headers: &[ProgramHeader]) -> Option<Self> {
-        let mut image = Self {
-            bias,
-            segments: Default::default(),
-            segment_count: 0,
-            dynamic: Range::default(),
-            eh_frame_hdr: 0,
-            notes: Default::default(),
-        };
+        let mut image =
+            Self { bias, segments: Vec::new(), dynamic: Range::default(), eh_frame_hdr: 0, notes: Default::default() };
         let mut note_count = 0;
         for header in headers {
             let range = header.range()?;
             match header.kind {
-                PT_LOAD => {
-                    *image.segments.get_mut(image.segment_count)? = (range, header.flags);
-                    image.segment_count += 1;
-                }
+                PT_LOAD => image.segments.push((range, header.flags)),
                 PT_DYNAMIC => image.dynamic = range,
                 PT_GNU_EH_FRAME => image.eh_frame_hdr = header.address,
                 PT_NOTE if note_count < image.notes.len() => {
@@ -265,13 +255,35 @@ impl Image {
         unsafe { Self::new((address as u64).wrapping_sub(first.address), headers) }
     }
 
+    /// The object in `file`, whose first byte is mapped at `address`. For one whose program headers lie
+    /// behind its first page: tools that change an object put them at its end. None if another object
+    /// is mapped there.
+    ///
+    /// # Safety
+    /// As for [`Self::at`].
+    pub(crate) unsafe fn of_file(file: &OwnedFd, address: usize) -> Option<Self> {
+        let header = header_of(file)?;
+        // SAFETY: the caller's promise: a readable page.
+        let mapped = unsafe { (address as *const Header).read_unaligned() };
+        if !mapped.is_ours()
+            || mapped.section_headers != header.section_headers
+            || mapped.program_headers() != header.program_headers()
+        {
+            return None;
+        }
+        let headers = headers_of(file, &header)?;
+        let first = headers.iter().find(|header| header.kind == PT_LOAD && header.offset == 0)?;
+        // SAFETY: the caller's promise.
+        unsafe { Self::new((address as u64).wrapping_sub(first.address), &headers) }
+    }
+
     /// Returns this image as it is mapped `bias` away from its own addresses.
     pub(crate) fn moved_to(&self, bias: u64) -> Self {
-        Self { bias, ..*self }
+        Self { bias, segments: self.segments.clone(), ..*self }
     }
 
     fn segments(&self) -> &[(Range, u32)] {
-        &self.segments[..self.segment_count]
+        &self.segments
     }
 
     /// Where its segments are in memory, as far as they come from its file.
@@ -283,6 +295,11 @@ impl Image {
     /// The executable ranges.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Range> + '_ {
         self.segments().iter().filter(|(_, flags)| flags & PF_X != 0).map(|(range, _)| *range)
+    }
+
+    /// Tells whether the program may store to the executable range that holds `address`.
+    pub(crate) fn is_writable_text(&self, address: u64) -> bool {
+        self.segments().iter().any(|(range, flags)| flags & PF_X != 0 && flags & PF_W != 0 && range.contains(address))
     }
 
     /// Whether `address` is in an executable range.
@@ -372,10 +389,24 @@ impl Image {
     /// long it is, and everything where there is no table. None for what is in no function: data
     /// that lies among the instructions, or in one segment with them.
     pub(crate) fn function(&self, address: u64) -> Option<Range> {
-        let count = self.function_count();
-        if count == 0 {
+        if self.function_count() == 0 {
             return Some(Range { start: 0, end: u64::MAX });
         }
+        let (function, next) = self.function_before(address)?;
+        let end = if next - function.end <= TAIL_BYTES_MAX { next } else { function.end };
+        (address < end).then_some(Range { start: function.start, end })
+    }
+
+    /// Tells whether an unwind entry says that `address` is in a function. Elsewhere data may lie
+    /// among the instructions.
+    pub(crate) fn is_surely_code(&self, address: u64) -> bool {
+        self.function_count() != 0 && self.function_before(address).is_some_and(|(function, _)| function.contains(address))
+    }
+
+    /// The last function that begins at `address` or before, as long as its unwind entry says, and
+    /// where the next one begins.
+    fn function_before(&self, address: u64) -> Option<(Range, u64)> {
+        let count = self.function_count();
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low.midpoint(high);
@@ -385,8 +416,7 @@ impl Image {
         let start = self.function_start(index)?;
         let next = if low < count { self.function_start(low).unwrap_or(u64::MAX) } else { u64::MAX };
         let end = self.function_bytes(index).map_or(next, |bytes| next.min(start.saturating_add(bytes)));
-        let end = if next - end <= TAIL_BYTES_MAX { next } else { end };
-        (address < end).then_some(Range { start, end })
+        Some((Range { start, end }, next))
     }
 
     /// Whether `address` is in an executable range and, as far as is known, in a function.

@@ -188,16 +188,18 @@ pub(crate) fn closing(descriptor: RawFd) {
     if !is_all_mapped(address, address + PAGE_BYTES) {
         return;
     }
+    // SAFETY: the program's descriptor is open until this call returns.
+    let file = || dup(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok();
     // SAFETY: the file's first page is mapped, and with it the headers that `at` reads.
-    let Some(image) = (unsafe { Image::at(address) }) else { return };
+    let in_file = || unsafe { Image::of_file(&file()?, address) };
+    // SAFETY: as above.
+    let Some(image) = (unsafe { Image::at(address) }).or_else(in_file) else { return };
     if !image.memory().all(|range| is_all_mapped(range.start as usize, range.end as usize)) {
         return;
     }
     let environment = crate::own::environment();
     // Only `entry` needs the auxiliary vector.
     let mut patcher = Patcher { cache: Cache::open(environment), area: None, auxiliary: Auxiliary::default() };
-    // SAFETY: the program's descriptor is open until this call returns.
-    let file = || dup(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok();
     let caller = caller_of(&image);
     let mut object = patcher.object(image, caller, file);
     if let Some(gap) = object.gap {
@@ -263,16 +265,17 @@ impl Patcher {
         {
             return None;
         }
+        // SAFETY: an entry of ld.so's list.
+        let file = || open_object(unsafe { entry.name() });
         // SAFETY: the page at `bias` is mapped; ld.so loaded the object as its header says.
-        let image = unsafe { Image::at(entry.bias) }?;
+        let in_file = || unsafe { Image::of_file(&file()?, entry.bias) };
+        // SAFETY: as above.
+        let image = unsafe { Image::at(entry.bias) }.or_else(in_file)?;
         if self.is_main_program(&image) {
             return None;
         }
         let caller = caller_of(&image);
-        Some(self.object(image, caller, || {
-            // SAFETY: as above: an entry of ld.so's list.
-            open_object(unsafe { entry.name() })
-        }))
+        Some(self.object(image, caller, file))
     }
 
     fn is_main_program(&self, image: &Image) -> bool {
@@ -356,17 +359,27 @@ impl Patcher {
         );
         let (Some(first), Some(last)) = (jumps.first(), jumps.last()) else { return };
         let start = first.0 as usize & !(PAGE_BYTES - 1);
-        let end = (last.0 as usize + JUMP_BYTES + usize::from(last.2.displaced)).next_multiple_of(PAGE_BYTES);
+        // The jump lies within the displaced bytes. Behind their page there may be data.
+        let end = (last.0 as usize + usize::from(last.2.displaced)).next_multiple_of(PAGE_BYTES);
+        let mut protection = MprotectFlags::READ | MprotectFlags::EXEC;
+        if image.is_writable_text(first.2.start) {
+            protection |= MprotectFlags::WRITE;
+        }
         // The second call changes the protection of just what the first did, so the kernel need not
         // split areas for it. That it is permitted, `loader::may_make_executable` has found out.
         // SAFETY: the pages are text of an object that no thread executes now (the module's
         // invariant). They are executable again before anybody returns there.
         unsafe {
-            if mprotect(start as *mut _, end - start, MprotectFlags::READ | MprotectFlags::WRITE).is_err() {
+            let is_writable = mprotect(start as *mut _, end - start, MprotectFlags::READ | MprotectFlags::WRITE).is_ok();
+            if is_writable {
+                jumps.iter().for_each(|(at, trampoline, site)| write_jump(*at, *trampoline, site));
+            }
+            // Also where the first call has failed: it may have changed pages in front of the one that
+            // it failed for.
+            let _ = mprotect(start as *mut _, end - start, protection);
+            if !is_writable {
                 return;
             }
-            jumps.iter().for_each(|(at, trampoline, site)| write_jump(*at, *trampoline, site));
-            let _ = mprotect(start as *mut _, end - start, MprotectFlags::READ | MprotectFlags::EXEC);
         }
         // Of a `syscall` that stays in its place, Syscall User Dispatch learns that it is patched.
         let in_place = jumps.iter().filter(|jump| jump.2.stays());

@@ -3,11 +3,13 @@
 //!
 //! Only functions that contain the two bytes are decoded; bytes in no function stay as they are.
 //! Most of these are data. Those that what is in front of them shows to be an instruction
-//! ([`is_call`]) are told of, since that call is not reached. An instruction may be displaced only
-//! if nothing jumps to it or behind it within the displaced bytes. What can jump there: branches
-//! and jump tables of the same function (decoded), jumps of other functions (a search through the
-//! text for anything that looks like one), relocations, symbols, unwind entries. A false alarm only
-//! costs a site its preferred form.
+//! ([`is_call`]) are told of, since that call is not reached. Right behind a function, and in an
+//! object without unwind entries, only what is so shown is a site: constants may lie there.
+//!
+//! An instruction may be displaced only if nothing jumps to it or behind it within the displaced
+//! bytes. What can jump there: branches and jump tables of the same function (decoded), jumps of
+//! other functions (a search through the text for anything that looks like one), relocations,
+//! symbols, unwind entries. A false alarm only costs a site its preferred form.
 
 use super::elf::{Image, Range};
 use super::site::Site;
@@ -65,7 +67,12 @@ pub(crate) fn scan(image: &Image, wanted: impl Fn(Option<u32>) -> bool) -> Found
                 continue;
             };
             decoded = Range { start: function.start.max(text.start), end: function.end.min(text.end) };
+            let count = found.sites.len();
             Function::decode(image, decoded, &outside).sites(&wanted, &mut found);
+            // Where no unwind entry says that there are instructions, constants may look like one.
+            let is_instruction = |site: &Site| image.is_surely_code(site.syscall()) || is_call(image, text, site.syscall());
+            let unsure = found.sites.split_off(count);
+            found.sites.extend(unsure.into_iter().filter(is_instruction));
         }
     }
     found
