@@ -3,14 +3,17 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -508,6 +511,50 @@ static void order_of_values(void) {
     pthread_join(thread, NULL);
 }
 
+/* A handler that ends a wait with every signal blocked but its own: a bad pointer is an error for it as anywhere. */
+static volatile int bad_reads;
+static void read_badly(int signal) {
+    (void)signal;
+    bad_reads += pread(shared_file, (void *)16, 100, 0) == -1 && errno == EFAULT;
+}
+static void wait_once(int how) {
+    sigset_t own, others;
+    struct timespec time = {10, 0};
+    sigemptyset(&own), sigaddset(&own, SIGUSR1);
+    sigfillset(&others), sigdelset(&others, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &own, NULL);
+    kill(getpid(), SIGUSR1);
+    int epoll = epoll_create1(0);
+    struct epoll_event event;
+    CHECK((how == 0 ? sigsuspend(&others)
+           : how == 1 ? ppoll(NULL, 0, &time, &others)
+           : how == 2 ? pselect(0, NULL, NULL, NULL, &time, &others)
+                      : epoll_pwait(epoll, &event, 1, 10000, &others)) == -1 && errno == EINTR);
+    close(epoll);
+    sigset_t after;
+    sigprocmask(SIG_UNBLOCK, &own, &after);
+    CHECK(sigismember(&after, SIGUSR1) == 1 && sigismember(&after, SIGSEGV) == 0);
+}
+static void waits_with_masks(void) {
+    struct sigaction action = {.sa_handler = read_badly};
+    sigaction(SIGUSR1, &action, NULL);
+    for (int how = 0; how < 4; how++) wait_once(how);
+    CHECK(bad_reads == 4);
+}
+
+/* A child that shares memory and gives up its parent's handlers, as posix_spawn(3) has it do, passes a bad pointer. */
+static void bad_pointer_in_a_child(void) {
+    int status;
+    pid_t child = vfork();
+    if (child == 0) {
+        struct sigaction action = {.sa_handler = SIG_DFL};
+        sigaction(SIGSEGV, &action, NULL);
+        sigaction(SIGBUS, &action, NULL);
+        _exit(pread(shared_file, (void *)16, 100, 0) == -1 && errno == EFAULT ? 0 : 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int count, char **arguments) {
     int file = open(arguments[1], O_RDONLY);
     CHECK(file >= 0);
@@ -536,6 +583,8 @@ int main(int count, char **arguments) {
     unwinding();
     order_of_values();
     faults_that_are_sent();
+    waits_with_masks();
+    bad_pointer_in_a_child();
     children_that_share_memory();
     clock_after_a_child();
     CHECK(pread(file, (void *)8, 10, 0) == -1 && errno == EFAULT);

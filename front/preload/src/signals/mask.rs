@@ -22,6 +22,7 @@ use crate::program;
 use crate::thread::word;
 use crate::uapi::{SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK};
 use core::sync::atomic::Ordering;
+use linux_raw_sys::general as nr;
 
 /// A frame that lies below another one by no more than this lies on the same stack, and is older: its
 /// handler does not run any more.
@@ -82,6 +83,43 @@ fn finish(call: &mut Call) -> isize {
         Ok(()) => 0,
         Err(error) => -(error.raw_os_error() as isize),
     }
+}
+
+/// Serves the calls that wait with another mask: rt_sigsuspend, ppoll, pselect6, epoll_pwait and
+/// epoll_pwait2. The kernel has that mask in force while a handler runs that ends the wait, and a
+/// fault in the handler whose signal is really blocked kills the process. So the kernel gets the mask
+/// without the signals that are never really blocked.
+pub(crate) fn wait(call: &mut Call) -> Verdict {
+    let number = call.number as u32;
+    let index = match number {
+        nr::__NR_rt_sigsuspend => 0,
+        nr::__NR_ppoll => 3,
+        nr::__NR_epoll_pwait | nr::__NR_epoll_pwait2 => 4,
+        nr::__NR_pselect6 => 5,
+        _ => return Verdict::Pass,
+    };
+    let mut args = call.args;
+    if args[index] == 0 {
+        return Verdict::Pass;
+    }
+    // The last argument of pselect6 leads to where the mask is, and its length.
+    let found = match number {
+        nr::__NR_pselect6 => program::read::<[usize; 2]>(args[index]),
+        _ => Ok([args[index], args[index + 1]]),
+    };
+    // What is wrong with the mask the kernel says.
+    let Ok([place, MASK_BYTES]) = found else { return Verdict::Pass };
+    let Ok(mask) = program::read::<u64>(place) else { return Verdict::Pass };
+    if mask & never_blocked() == 0 {
+        return Verdict::Pass;
+    }
+    call.scratch[0] = mask & !never_blocked();
+    args[index] = &raw const call.scratch[0] as usize;
+    if number == nr::__NR_pselect6 {
+        (call.scratch[1], call.scratch[2]) = (args[index] as u64, MASK_BYTES as u64);
+        args[index] = &raw const call.scratch[1] as usize;
+    }
+    Verdict::PassWith { number: call.number, args }
 }
 
 /// A handler is about to begin, while which `blocked` is blocked as well.
