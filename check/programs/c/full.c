@@ -306,8 +306,37 @@ static void in_children(int fd)
     }
 }
 
+/* Returns whether a call answers that its descriptor is none. */
+static int is_none(int result)
+{
+    return result == -1 && errno == EBADF;
+}
+
+/* A number that the program has not got is none for it, also where the array has found no other room for its own. */
+static void strangers(int fd, int dir)
+{
+    static char got[FULL_MAX];
+    int answered = 0;
+    memset(got, 0, sizeof got);
+    got[0] = got[1] = got[2] = got[fd] = got[dir] = 1;
+    for (int index = 0; index < taken_count; index++)
+        got[taken[index]] = 1;
+    for (int number = 0; number < FULL_MAX; number++) {
+        char byte;
+        struct stat stat;
+        if (got[number])
+            continue;
+        answered += !is_none(fcntl(number, F_GETFD)) + !is_none(fstat(number, &stat));
+        answered += !is_none(read(number, &byte, 1)) + !is_none(pread(number, &byte, 1, 0));
+        answered += !is_none(write(number, "x", 1)) + !is_none(pwrite(number, "x", 1, 8));
+        answered += !is_none(fallocate(number, 0, 0, 1)) + !is_none(ftruncate(number, 0)) + !is_none(fsync(number));
+    }
+    SHOW(answered);
+}
+
 static void filled(int by_files)
 {
+    MUST(close_range(3, FULL_MAX, 0) == 0);
     int fd = open("data", O_RDWR | O_CREAT | O_TRUNC, 0644), dir = open("sub", O_RDONLY | O_DIRECTORY);
     MUST(fd >= 0 && dir >= 0);
     MUST(fchmod(fd, 0644) == 0);
@@ -317,6 +346,7 @@ static void filled(int by_files)
     by_descriptor(fd, dir);
     in_threads();
     in_children(fd);
+    strangers(fd, dir);
     give_back();
     MUST(access("data", F_OK) == 0);
     printf("%d more open\n", count_open() - before);
