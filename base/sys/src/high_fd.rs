@@ -7,7 +7,7 @@
 
 use crate::{OsError, OwnedFd, RawFd, Result, low_limit};
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
@@ -27,6 +27,9 @@ static MARKS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_
 /// One bit per number that another process uses for itself, in a descriptor table which this
 /// process shares with it.
 static OTHERS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
+
+/// The function that is told of our numbers below [`base`], or 0: see [`tell_of_low`].
+static TOLD_OF_LOW: AtomicUsize = AtomicUsize::new(0);
 
 /// The number from which on our descriptors lie.
 pub fn base() -> u32 {
@@ -105,11 +108,28 @@ impl Drop for Raised {
     }
 }
 
-/// Remembers a number that was ours before exec.
+/// Remembers a number as ours: one that was ours before exec, or that stays where the kernel has put
+/// it.
 pub fn keep(fd: RawFd) {
     if let Some((mark, bit)) = mark_of(fd) {
         mark.fetch_or(bit, Ordering::Relaxed);
     }
+    if (fd as u32) < base() {
+        let told = TOLD_OF_LOW.load(Ordering::Acquire);
+        if told != 0 {
+            // SAFETY: only `tell_of_low` stores here, and it stores such a function.
+            let tell = unsafe { core::mem::transmute::<usize, fn(RawFd)>(told) };
+            tell(fd);
+        }
+    }
+}
+
+/// Has `told` called with each number below [`base`] that is ours, and with each that becomes ours from
+/// now on. Programs use such numbers: a call with one that the program has closed must not act on what
+/// the library has there.
+pub fn tell_of_low(told: fn(RawFd)) {
+    TOLD_OF_LOW.store(told as usize, Ordering::Release);
+    raised_within(0, base() - 1).for_each(|fd| told(fd as RawFd));
 }
 
 /// Forgets a number that is about to be closed.
@@ -188,6 +208,26 @@ mod tests {
         assert!(raised.as_raw_fd() as u32 >= base());
         assert!(!is_raised(number));
         forget(raised.as_raw_fd());
+    }
+
+    #[test]
+    fn who_asks_is_told_of_every_low_number_that_is_ours() {
+        static TOLD: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
+        let is_told = |fd| {
+            let (word, bit) = place_of(&TOLD, fd).unwrap();
+            word.load(Ordering::Relaxed) & bit != 0
+        };
+        // Numbers that no other test is given.
+        let (before, after, high) = (61, 62, base() as RawFd + 150);
+        keep(before);
+        tell_of_low(|fd| {
+            let (word, bit) = place_of(&TOLD, fd).unwrap();
+            word.fetch_or(bit, Ordering::Relaxed);
+        });
+        keep(after);
+        keep(high);
+        assert!(is_told(before) && is_told(after) && !is_told(high));
+        [before, after, high].into_iter().for_each(forget);
     }
 
     #[test]

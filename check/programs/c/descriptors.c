@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -107,6 +108,44 @@ static void commands(void)
     SHOW(flock(fd, 99));
     close(fd), close(other), close(twin);
     show_content(in(d, "commands"));
+}
+
+/* A call with a number that is not open acts on nothing, whatever a library has there. */
+static void write_to_closed(const char *open_ones)
+{
+    int taken = 0;
+    for (int fd = 0; fd < 64; fd++)
+        if (!open_ones[fd] && (write(fd, block, 8) != -1 || errno != EBADF || dup(fd) != -1))
+            taken++;
+    printf("numbers that are closed and can be used: %d\n", taken);
+}
+
+static void note_open(char *open_ones)
+{
+    for (int fd = 0; fd < 64; fd++)
+        open_ones[fd] = fcntl(fd, F_GETFD) >= 0;
+}
+
+/* With a limit that was lowered a library finds no room for its descriptors above the program's. */
+static void limit_lowered(void)
+{
+    char open_ones[64];
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit limit = { 200, 200 };
+        /* A trace knows the library's own descriptors by their high numbers. */
+        MUST(getenv("CXLRAID_TRACE") || setrlimit(RLIMIT_NOFILE, &limit) == 0);
+        note_open(open_ones);
+        int fd = make_in(d, "lowered", block, 5000);
+        open_ones[fd] = 1;
+        write_to_closed(open_ones);
+        show_content(in(d, "lowered"));
+        fflush(stdout);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
 static void controls(void)
@@ -291,6 +330,8 @@ int main(int argc, char **argv)
     d = argv[1];
     umask(022);
     fill(block, sizeof block, 11);
+    /* This comes first: the numbers are used for the first time. */
+    limit_lowered();
     flags_of_vectored_calls();
     commands();
     controls();

@@ -41,7 +41,7 @@ use crate::process::{is_guest, is_sharing, may_be_guest, may_have_guests, shares
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::F_GETFD;
@@ -306,9 +306,14 @@ static WIDE: AtomicBool = AtomicBool::new(false);
 /// its entry.
 pub(crate) fn unwatch_descriptor(descriptor: RawFd) {
     // The library may have a descriptor of its own at that number, and a guest one of the array.
-    let may_be_ours = descriptor as u32 >= high_fd::base();
+    let may_be_ours = descriptor as u32 >= high_fd::base() || high_fd::is_raised(descriptor);
     if !may_be_ours && !shares_filter(descriptor) && !may_have_guests() {
         filter::unwatch_descriptor(descriptor);
+        // The number was closed: another thread may have been given it for the library meanwhile.
+        fence(Ordering::SeqCst);
+        if high_fd::is_raised(descriptor) {
+            filter::watch_descriptor(descriptor);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ pub(crate) fn open() {
     }
     // No call is to reach the kernel with a number of ours.
     OURS[high_fd::base() as usize..].iter().for_each(|entry| entry.store(KEPT, Ordering::Relaxed));
+    high_fd::tell_of_low(watch_descriptor);
     // A descriptor may be its argument.
     WANTED[nr::__NR_ioctl as usize].store(1, Ordering::Relaxed);
     // Closing must be seen for every number, and any number may be a listing of descriptors.
