@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
@@ -110,6 +111,34 @@ static void commands(void)
     show_content(in(d, "commands"));
 }
 
+/* A lock that another process sees. */
+static void show_lock(const char *name)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct flock seen = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0 };
+        MUST(fcntl(open(in(d, name), O_RDWR), F_GETLK, &seen) == 0);
+        printf("lock: type %d at %lld for %lld\n", seen.l_type, (long long)seen.l_start, (long long)seen.l_len);
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
+
+/* An exec that is refused takes no lock away. */
+static void locks_and_refusals(void)
+{
+    int fd = make_in(d, "locked", block, 5000);
+    char *arguments[] = { "locked", NULL };
+    struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 4, .l_len = 1 };
+    MUST(fcntl(fd, F_SETLK, &lock) == 0);
+    SHOW(execve(in(d, "locked"), arguments, environ));
+    SHOW(fexecve(fd, arguments, environ));
+    show_lock("locked");
+    close(fd);
+}
+
 /* A call with a number that is not open acts on nothing, whatever a library has there. */
 static void write_to_closed(const char *open_ones)
 {
@@ -124,6 +153,44 @@ static void note_open(char *open_ones)
 {
     for (int fd = 0; fd < 64; fd++)
         open_ones[fd] = fcntl(fd, F_GETFD) >= 0;
+}
+
+/* A file that is locked and may only be read is opened for writing once it may be written to. */
+static void locked_then_written(void)
+{
+    char open_ones[64];
+    close(make_in(d, "late", block, 5000));
+    MUST(chmod(in(d, "late"), 0444) == 0 && chmod(d, 0777) == 0);
+    MUST(geteuid() != 0 || chown(in(d, "late"), 65534, 65534) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        MUST(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0);
+        note_open(open_ones);
+        struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 4, .l_len = 1 };
+        int reader = open(in(d, "late"), O_RDONLY);
+        MUST(reader >= 0 && fcntl(reader, F_SETLK, &lock) == 0);
+        SHOW(open(in(d, "late"), O_RDWR));
+        MUST(chmod(in(d, "late"), 0666) == 0);
+        show_lock("late");
+        int writer = open(in(d, "late"), O_RDWR);
+        MUST(writer >= 0);
+        show_lock("late");
+        open_ones[reader] = open_ones[writer] = 1;
+        write_to_closed(open_ones);
+        MUST(pwrite(writer, "written", 7, 10) == 7);
+        char *base = mmap(NULL, 5000, PROT_READ, MAP_SHARED, reader, 0);
+        MUST(base != MAP_FAILED && memcmp(base + 10, "written", 7) == 0 && munmap(base, 5000) == 0);
+        show_lock("late");
+        /* Closing any of them gives the lock back. */
+        MUST(close(writer) == 0);
+        show_lock("late");
+        fflush(stdout);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    show_content(in(d, "late"));
 }
 
 /* With a limit that was lowered a library finds no room for its descriptors above the program's. */
@@ -330,10 +397,12 @@ int main(int argc, char **argv)
     d = argv[1];
     umask(022);
     fill(block, sizeof block, 11);
-    /* This comes first: the numbers are used for the first time. */
+    /* These come first: the numbers are used for the first time. */
     limit_lowered();
+    locked_then_written();
     flags_of_vectored_calls();
     commands();
+    locks_and_refusals();
     controls();
     copies();
     splices();

@@ -27,7 +27,7 @@ use dax::{Access, Backing, PersistenceDomain};
 use format::{Attribute, InodeRecord, InodeState, Resync, Shape};
 use intent::Lanes;
 use sync::{Acquired, LocalLock};
-use sys::{OsError, OwnedFd};
+use sys::{AsRawFd as _, OsError, OwnedFd, high_fd};
 use units::MemberSet;
 
 /// After so many members that joined while a process was opening a file it gives up.
@@ -74,11 +74,26 @@ impl Held {
 
 pub(crate) struct Opened {
     inode: Arc<Inode>,
+    /// The file as it was open for reading only, before it was opened for writing. Its descriptors are
+    /// not closed before those of `inode`: that would take the process' record locks away.
+    former: Option<Arc<Inode>>,
     handle_count: usize,
     /// How many of them are [`Shown`].
     shown_count: usize,
     /// How many of these handles are [`crate::Cached`].
     pub(crate) cached_count: usize,
+}
+
+impl Opened {
+    /// A file with its first handle.
+    fn new(inode: &Arc<Inode>) -> Self {
+        Self { inode: inode.clone(), former: None, handle_count: 1, shown_count: 0, cached_count: 0 }
+    }
+
+    /// The sets of descriptors: there are two if it was opened for writing later than for reading.
+    fn sets(&self) -> impl Iterator<Item = &Arc<Inode>> {
+        core::iter::once(&self.inode).chain(&self.former)
+    }
 }
 
 /// A file held open. Dropping the last one of a process closes it.
@@ -431,7 +446,7 @@ impl Files {
             && let Some((place, inode)) = self.take(idle, key)
             && self.array.runtime().with_open_files(|_| self.enter_again(attribute, place, &inode))
         {
-            open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0, cached_count: 0 });
+            open.insert(key, Opened::new(&inode));
             drop(held);
             return Ok(FileRef(inode));
         }
@@ -439,31 +454,33 @@ impl Files {
         let inode = loop {
             tries.next().ok_or(OsError::IO)?;
             let opened_in = self.array.runtime().epochs();
-            let (fds, access) = backing()?;
-            let backing = self.take_backing(fds, access)?;
-            let writable = access == Access::ReadWrite;
             if let Some(opened) = open.get_mut(&key) {
                 // Open for reading only until now: descriptors from now on use one that can also
-                // write.
+                // write. Who has the file open by the former one may lock it by the new one: no
+                // descriptor of it is closed from now on. What may fail comes before the backing files
+                // are opened again, since to close one takes the process' record locks away.
+                let locked = opened.inode.process_locks();
+                opened.inode.stay_on(MemberSet::first(opened.inode.backing.len()))?;
                 let record = self.record(attribute)?;
-                let (number, entry) = (attribute.inode, opened.inode.entry);
+                let (fds, access) = backing()?;
+                let backing = self.take_backing(fds, access, locked)?;
+                let (number, entry, writable) = (attribute.inode, opened.inode.entry, access == Access::ReadWrite);
                 let inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable, opened_in));
-                // Who has the file open by the former one may lock it by the new one: no descriptor of
-                // it is closed from now on.
-                opened.inode.stay_on(MemberSet::first(inode.backing.len()))?;
                 inode.stay_on(opened.inode.process_locks())?;
-                opened.inode = inode;
+                opened.former = Some(core::mem::replace(&mut opened.inode, inode));
                 opened.handle_count += 1;
                 let file = FileRef(opened.inode.clone());
                 drop(held);
                 return Ok(file);
             }
+            let (fds, access) = backing()?;
+            let (backing, writable) = (self.take_backing(fds, access, MemberSet::EMPTY)?, access == Access::ReadWrite);
             let entered = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable, opened_in))?;
             if let Some(inode) = entered {
                 break inode;
             }
         };
-        open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0, cached_count: 0 });
+        open.insert(key, Opened::new(&inode));
         drop(held);
         let file = FileRef(inode);
         if !file.entry.first {
@@ -472,11 +489,17 @@ impl Files {
         Ok(file)
     }
 
-    fn take_backing(&self, fds: BackingFds, access: Access) -> Result<Vec<Option<Backing>>, OsError> {
-        fds.into_iter()
-            .enumerate()
-            .map(|(slot, fd)| fd.map(|fd| Backing::of_file(fd, access, self.domains[slot], may_park)).transpose())
-            .collect()
+    /// Takes backing files that were just opened. Where the process may have record locks (`locked`),
+    /// a descriptor keeps the number that the kernel gave it: to move it out of the program's way is
+    /// to close that number, and the locks go with that.
+    fn take_backing(&self, fds: BackingFds, access: Access, locked: MemberSet) -> Result<Vec<Option<Backing>>, OsError> {
+        let take = |slot: usize, fd: OwnedFd| {
+            if locked.contains(slot) {
+                high_fd::keep(fd.as_raw_fd());
+            }
+            Backing::of_file(fd, access, self.domains[slot], may_park)
+        };
+        fds.into_iter().enumerate().map(|(slot, fd)| fd.map(|fd| take(slot, fd)).transpose()).collect()
     }
 
     /// Makes descriptors free for the program: closes what is only kept ready, and parks what may be
@@ -754,7 +777,7 @@ impl Files {
     /// Gives all backing files descriptors again, and tells whether there were numbers for that.
     fn keep_descriptors(&self) -> bool {
         let held = self.held.lock();
-        let inodes = held.open.values().map(|opened| &opened.inode).chain(held.idle.kept());
+        let inodes = held.open.values().flat_map(Opened::sets).chain(held.idle.kept());
         let backings = inodes.flat_map(|inode| inode.backing.iter().flatten());
         let tables = self.table.files().chain(self.backings.files()).chain(self.lanes.files());
         backings.chain(tables).try_for_each(Backing::keep_without_place).is_ok()
@@ -801,9 +824,12 @@ impl Files {
 
     /// Runs `visit` on every file this process has open.
     pub fn for_each_open(&self, mut visit: impl FnMut(&Inode)) {
-        for opened in self.held.lock().open.values() {
-            visit(&opened.inode);
-        }
+        self.held.lock().open.values().for_each(|opened| visit(&opened.inode));
+    }
+
+    /// Runs `visit` on every set of descriptors of open files ([`Opened::sets`]).
+    pub(crate) fn for_each_set(&self, mut visit: impl FnMut(&Inode)) {
+        self.held.lock().open.values().flat_map(Opened::sets).for_each(|inode| visit(inode));
     }
 
     /// Gives files what closing them would, but keeps them open: the process is about to execute

@@ -93,7 +93,7 @@ impl Files {
     #[must_use]
     pub fn keep_locks(&self, anchors: &[BorrowedFd<'_>]) -> Vec<RawFd> {
         let mut kept = Vec::new();
-        self.for_each_open(|inode| {
+        self.for_each_set(|inode| {
             if !inode.process_locks().is_empty() {
                 inode.keep_locks(anchors, &mut kept);
             }
@@ -103,7 +103,7 @@ impl Files {
 
     /// Takes back what [`Files::keep_locks`] has done.
     pub fn end_keeping(&self, kept: &[RawFd]) {
-        self.for_each_open(|inode| {
+        self.for_each_set(|inode| {
             // What is kept stays open, so it is not parked.
             for fd in inode.resident_fds().filter(|fd| kept.contains(&fd.as_raw_fd())) {
                 let _ = fcntl_setfd(fd, FdFlags::CLOEXEC);

@@ -171,15 +171,16 @@ fn prepare_first(
                 Reached::Array(namespace.reopen(fd, node, OFlags::RDONLY | OFlags::CLOEXEC, 0)?)
             }
             None => {
+                // This comes before anything is opened: to close a file takes the process' record
+                // locks on it away, and an exec that is refused must leave them.
+                let permitted = namespace.access(path.path(), Access::EXEC_OK, AtFlags::EACCESS, true)?;
                 // What is no regular file is refused, and not waited for.
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
                 let opened = namespace.open(path.path(), flags, 0).map_err(|error| match error {
                     OsError::NXIO | OsError::NODEV => OsError::ACCESS,
                     error => error,
                 })?;
-                if matches!(&opened, Reached::Array(Opened { node: Node::File(_), .. }))
-                    && let Reached::Host(_) = namespace.access(path.path(), Access::EXEC_OK, AtFlags::EACCESS, true)?
-                {
+                if matches!((&opened, permitted), (Reached::Array(Opened { node: Node::File(_), .. }), Reached::Host(_))) {
                     return Err(OsError::ACCESS);
                 }
                 opened
