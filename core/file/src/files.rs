@@ -656,6 +656,7 @@ impl Files {
         }
         let Some(opened) = open.remove(&inode.key()) else { return };
         let inode = opened.inode;
+        self.kept_over_exec.closed(&inode);
         let _ = inode.finish_mappings();
         let is_present = inode.flush_times();
         let place = if may_keep { self.place_for(idle, &inode) } else { None };

@@ -23,9 +23,9 @@ use core::sync::atomic::Ordering;
 use dax::Held;
 use format::Attribute;
 use sync::LocalLock;
-use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, makedev, open, statat};
+use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, fcntl_getfl, fstat, makedev, open, statat};
 use sys::rustix::io::{FdFlags, fcntl_setfd};
-use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, ofd_lock};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, high_fd, ofd_lock};
 use units::MemberSet;
 
 /// Locks of programs end before this offset. The bytes from here on are the library's: it locks one
@@ -77,13 +77,39 @@ impl FileLock {
 /// kernel takes away all process locks on a backing file as soon as the process closes any
 /// descriptor of the file. An exec would close the library's descriptors. Opening the backing file
 /// anew would close one, too: the low number that the kernel gives before the library raises it. So
-/// the library in the next program uses the descriptors that the former one had.
+/// the library in the next program uses the descriptors that the former one had. Where it had two of a
+/// backing file, one of which can only read, that one stays here until the process closes the file.
 pub(crate) struct KeptOverExec(LocalLock<Vec<OwnedFd>>);
 
 impl KeptOverExec {
     pub(crate) const fn new() -> Self {
         Self(LocalLock::new(Vec::new()))
     }
+
+    /// Closes what is left of a file that this process has closed.
+    pub(crate) fn closed(&self, inode: &Inode) {
+        let mut kept = self.0.lock();
+        if !kept.is_empty() {
+            let own: Vec<_> = inode.resident_fds().filter_map(|held| identity(held.as_fd())).collect();
+            kept.retain(|fd| {
+                let stays = identity(fd.as_fd()).is_none_or(|identity| !own.contains(&identity));
+                if !stays {
+                    high_fd::forget(fd.as_raw_fd());
+                }
+                stays
+            });
+        }
+    }
+}
+
+/// The device and inode number of what a descriptor is open on.
+fn identity(fd: BorrowedFd<'_>) -> Option<[u64; 2]> {
+    fstat(fd).ok().map(|stat| [stat.st_dev, stat.st_ino])
+}
+
+/// Whether a descriptor is open for reading and writing.
+fn can_write(fd: &OwnedFd) -> bool {
+    fcntl_getfl(fd).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
 }
 
 impl Files {
@@ -98,6 +124,13 @@ impl Files {
                 inode.keep_locks(anchors, &mut kept);
             }
         });
+        let left = self.kept_over_exec().0.lock();
+        if !left.is_empty() {
+            let inherited: Vec<_> = anchors.iter().filter_map(|&anchor| identity(anchor)).collect();
+            let is_inherited = |fd: &OwnedFd| identity(fd.as_fd()).is_some_and(|identity| inherited.contains(&identity));
+            let left = left.iter().filter(|fd| is_inherited(fd) && fcntl_setfd(fd, FdFlags::empty()).is_ok());
+            kept.extend(left.map(AsRawFd::as_raw_fd));
+        }
         kept
     }
 
@@ -109,6 +142,8 @@ impl Files {
                 let _ = fcntl_setfd(fd, FdFlags::CLOEXEC);
             }
         });
+        let left = self.kept_over_exec().0.lock();
+        left.iter().filter(|fd| kept.contains(&fd.as_raw_fd())).for_each(|fd| _ = fcntl_setfd(fd, FdFlags::CLOEXEC));
     }
 
     /// Takes over a descriptor for which [`keeps_locks`] holds.
@@ -117,16 +152,27 @@ impl Files {
         self.kept_over_exec().0.lock().push(fd);
     }
 
-    /// Returns the descriptor taken over that is open on a backing file, and forgets it. `identify`
-    /// gives the backing file's device and inode number.
-    pub fn taken_over(&self, identify: impl FnOnce() -> Option<[u64; 2]>) -> Option<OwnedFd> {
+    /// Tells whether descriptors were taken over of files that this process has not opened since.
+    #[must_use]
+    pub fn has_taken_over(&self) -> bool {
+        !self.kept_over_exec().0.lock().is_empty()
+    }
+
+    /// Returns the descriptor taken over that is open on a backing file, and forgets it; one that can
+    /// only read is not returned `for_writing`, nor if there is one that can write. Tells with it
+    /// whether it can write. `identify` gives the backing file's device and inode number.
+    pub fn taken_over(&self, for_writing: bool, identify: impl FnOnce() -> Option<[u64; 2]>) -> Option<(OwnedFd, bool)> {
         let mut kept = self.kept_over_exec().0.lock();
         if kept.is_empty() {
             return None;
         }
         let wanted = identify()?;
-        let place = kept.iter().position(|fd| fstat(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == wanted))?;
-        Some(kept.swap_remove(place))
+        let fits = |fd: &OwnedFd| identity(fd.as_fd()) == Some(wanted);
+        if let Some(place) = kept.iter().position(|fd| fits(fd) && can_write(fd)) {
+            return Some((kept.swap_remove(place), true));
+        }
+        let place = kept.iter().position(fits).filter(|_| !for_writing)?;
+        Some((kept.swap_remove(place), false))
     }
 }
 

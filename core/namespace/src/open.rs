@@ -22,9 +22,7 @@ use core::cell::Cell;
 use dax::Access;
 use file::{BackingFds, FileRef};
 use format::Attribute;
-use sys::rustix::fs::{
-    Access as FileAccess, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fcntl_getfl, fstat, openat, statat,
-};
+use sys::rustix::fs::{Access as FileAccess, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, statat};
 use sys::waiting::NOT_MADE;
 use sys::{AsFd as _, AsRawFd, OsError, OwnedFd, Result};
 use units::Slot;
@@ -488,8 +486,11 @@ impl Namespace {
         let mut access = Access::ReadWrite;
         for slot in self.array().in_use().iter() {
             let root = self.root(slot)?;
-            if let Some(fd) = self.taken_over(slot, root, &path[1..], attribute) {
+            if let Some((fd, found)) = self.taken_over(slot, root, &path[1..], attribute, for_writing) {
                 had_locks.set(true);
+                if found == Access::ReadOnly {
+                    access = found;
+                }
                 fds[slot] = Some(fd);
                 continue;
             }
@@ -514,16 +515,23 @@ impl Namespace {
         Ok((fds, access))
     }
 
-    /// The descriptor of a backing file that the program before exec had open, if it is open for
-    /// reading and writing and is of `attribute`. Another descriptor of this file is closed.
-    fn taken_over(&self, slot: Slot, root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Option<OwnedFd> {
+    /// The descriptor of a backing file that the program before exec had open, if it is of `attribute`
+    /// (another one is closed), with what can be done by it.
+    fn taken_over(
+        &self,
+        slot: Slot,
+        root: &OwnedFd,
+        relative: &[u8],
+        attribute: Attribute,
+        for_writing: bool,
+    ) -> Option<(OwnedFd, Access)> {
         let identify = || {
             let stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             Some([stat.st_dev, stat.st_ino])
         };
-        let fd = self.files.taken_over(identify)?;
-        let writes = fcntl_getfl(&fd).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
-        (writes && self.attribute_on(slot, &fd) == Ok(Some(attribute))).then_some(fd)
+        let (fd, can_write) = self.files.taken_over(for_writing, identify)?;
+        let access = if can_write { Access::ReadWrite } else { Access::ReadOnly };
+        (self.attribute_on(slot, &fd) == Ok(Some(attribute))).then_some((fd, access))
     }
 
     /// Opens the backing files of `file` a second time, for reading and writing, through their

@@ -662,9 +662,14 @@ fn keeps_own_text(descriptor: sys::RawFd) -> bool {
     true
 }
 
+/// Whether any descriptor was left open by this process' former program for the sake of its locks.
+pub(crate) fn has_own_locks() -> bool {
+    namespace().is_ok_and(|namespace| namespace.files().has_taken_over())
+}
+
 /// Whether a descriptor was left open by this process' former program so that its locks on the file
 /// stay; then it is used again.
-fn keeps_own_locks(descriptor: sys::RawFd) -> bool {
+pub(crate) fn keeps_own_locks(descriptor: sys::RawFd) -> bool {
     let fd = crate::calls::directory::borrow(descriptor);
     let Some(namespace) = namespace().ok().filter(|_| file::keeps_locks(fd)) else { return false };
     sys::high_fd::keep(descriptor);

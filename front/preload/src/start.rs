@@ -124,6 +124,10 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     // The former program's library has left descriptors by which files are found, and without which
     // the process' locks on them go. High numbers of the program's own may lie above them.
     inherited.retain(|&descriptor| !crate::array::adopt_own(descriptor));
+    // A file that was opened for writing later than for reading has a second one, which may be low.
+    if crate::array::has_own_locks() {
+        inherited.retain(|&descriptor| !crate::array::keeps_own_locks(descriptor));
+    }
     inherited.into_iter().rev().for_each(crate::array::adopt);
     crate::array::forget_former_programs();
     crate::calls::directory::start();
