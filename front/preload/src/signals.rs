@@ -456,7 +456,8 @@ fn settle(signal: usize, info: &mut Info, context: &mut Context) -> Settled {
         }
         return Settled::Later;
     }
-    if !is_own(address) {
+    // A system call that was moved into a trampoline is the program's: it may wait for long.
+    if !is_own(address) || trampoline::is_at_syscall(address) {
         return Settled::Now;
     }
     if crate::exec::window::is_open() {
@@ -575,7 +576,7 @@ fn complete(context: &mut Context) -> bool {
 fn step(context: &mut Context) {
     let address = context.address();
     let entered = inside().load(Ordering::Relaxed) != 0;
-    if !entered && is_own(address) && address != entry::run() {
+    if !entered && is_own(address) && address != entry::run() && !trampoline::is_at_syscall(address) {
         return;
     }
     context.set_stepping(false);

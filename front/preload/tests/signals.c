@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -555,6 +556,52 @@ static void bad_pointer_in_a_child(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* A system call that the library moves to make room: nothing in front of it is long enough. A signal that arrives just before it interrupts
+ * it as any other. */
+__asm__(".text\n.balign 16\n.globl moved_read\n.type moved_read,@function\nmoved_read:\n.cfi_startproc\nxorl %eax, %eax\nsyscall\nret\n"
+        ".cfi_endproc\n.size moved_read,.-moved_read\n");
+long moved_read(int file, void *buffer, size_t bytes);
+static int moved_ends[2];
+static void *read_moved(void *unused) {
+    char byte;
+    long result;
+    while ((result = moved_read(moved_ends[0], &byte, 1)) == -EINTR)
+        ;
+    return (void *)result;
+}
+static double seconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+static volatile long counted;
+static void on_count(int signal) {
+    (void)signal;
+    counted++;
+}
+static void moved_calls(void) {
+    struct sigaction action = {.sa_handler = on_count};
+    pthread_t thread;
+    void *result;
+    CHECK(pipe(moved_ends) == 0);
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_create(&thread, NULL, read_moved, NULL);
+    for (int i = 0; i < 20000; i++) {
+        long before = counted;
+        double until = seconds() + 20;
+        pthread_kill(thread, SIGUSR1);
+        while (counted == before && seconds() < until)
+            sched_yield();
+        if (counted == before) {
+            CHECK(!"a signal arrives while a moved call waits");
+            break;
+        }
+    }
+    CHECK(write(moved_ends[1], "x", 1) == 1);
+    pthread_join(thread, &result);
+    CHECK(result == (void *)1);
+}
+
 int main(int count, char **arguments) {
     int file = open(arguments[1], O_RDONLY);
     CHECK(file >= 0);
@@ -583,6 +630,7 @@ int main(int count, char **arguments) {
     unwinding();
     order_of_values();
     faults_that_are_sent();
+    moved_calls();
     waits_with_masks();
     bad_pointer_in_a_child();
     children_that_share_memory();

@@ -7,7 +7,7 @@
 
 use super::elf::Range;
 use super::site::Site;
-use crate::arch::bytes::{FRAME_BYTES_MAX, Writer};
+use crate::arch::bytes::{FRAME_BYTES_MAX, SYSCALL, Writer};
 use crate::arch::entry::{foreign_entry, libc_entry};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use sys::rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -37,6 +37,14 @@ static AREA_COUNT: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn contains(address: usize) -> bool {
     let count = AREA_COUNT.load(Ordering::Acquire).min(AREA_COUNT_MAX);
     AREAS[..count].iter().any(|[start, end]| start.load(Ordering::Relaxed) <= address && address < end.load(Ordering::Relaxed))
+}
+
+/// Tells whether `address` lies in a trampoline, at a system call that was moved there. It is the
+/// program's own. Safe to call from a signal handler.
+pub(crate) fn is_at_syscall(address: usize) -> bool {
+    // SAFETY: a thread is at `address`, so an instruction is there, which is longer than its first byte
+    // if that is 0x0f.
+    contains(address) && unsafe { [*(address as *const u8), *(address as *const u8).wrapping_add(1)] } == SYSCALL
 }
 
 /// An area being written.
@@ -88,7 +96,7 @@ impl Area {
             writer.jump(bias.wrapping_add(site.syscall()));
             writer.resume_at(resume, bias.wrapping_add(site.syscall()) + 2);
         } else {
-            writer.put(&crate::arch::bytes::SYSCALL);
+            writer.put(&SYSCALL);
             let after = writer.here();
             writer.resume_at(resume, after);
             put_moved(&mut writer, site, before..moved, bias);
