@@ -36,6 +36,35 @@ static int child(int fd, const char *text)
     return 7;
 }
 
+static void make_script(const char *directory, const char *text)
+{
+    char name[8192];
+    MUST(mkdir(directory, 0755) == 0);
+    snprintf(name, sizeof name, "%s/script", directory);
+    int fd = open(name, O_WRONLY | O_CREAT, 0755);
+    MUST(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
+}
+
+/* A script that is named relative to a directory's descriptor is that one, whatever the current directory has of that name. */
+static void script_by_descriptor(void)
+{
+    char here[4096], there[4096];
+    snprintf(here, sizeof here, "%s/here", d);
+    snprintf(there, sizeof there, "%s/there", d);
+    make_script(here, "#!/bin/sh\nexit 11\n");
+    make_script(there, "#!/bin/sh\nexit 12\n");
+    int directory = open(there, O_RDONLY | O_DIRECTORY);
+    MUST(directory >= 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        MUST(chdir(here) == 0);
+        execveat(directory, "script", (char *[]) { "script", NULL }, environ, 0);
+        _exit(99);
+    }
+    printf("script by descriptor: %d\n", wait_for(pid));
+    MUST(close(directory) == 0);
+}
+
 static void forking(void)
 {
     int fd = open(in(d, "forked"), O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -174,6 +203,7 @@ int main(int argc, char **argv)
         return child(atoi(argv[2]), argv[3]);
     d = argv[1];
     MUST(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    script_by_descriptor();
     forking();
     many_at_once();
     vforking();

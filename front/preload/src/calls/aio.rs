@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn a_request_that_went_with_its_context_has_nothing_to_do_with_the_next_in_its_place() {
         let mut requests = Requests::new();
-        let mut add = |requests: &mut Requests, turn: u64| {
+        let add = |requests: &mut Requests, turn: u64| {
             let index = requests.add(Accepted { context: turn as usize, turn, address: 0, data: 0, result: None });
             Ticket::new(index, turn)
         };
