@@ -15,7 +15,10 @@ use format::Attribute;
 use std::{
     collections::{HashMap, HashSet},
     ffi::{CStr, CString, OsStr},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -25,7 +28,8 @@ use sys::{
         fs::{
             AtFlags, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, ResolveFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
             XattrFlags, chownat, fallocate, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat, ftruncate,
-            futimens, linkat, mkdirat, mknodat, openat, openat2, readlinkat, seek, statat, symlinkat, unlinkat, utimensat,
+            futimens, lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, mkdirat, mknodat, openat, openat2, readlinkat,
+            seek, statat, symlinkat, unlinkat, utimensat,
         },
         io::{Errno, pread, pwrite},
     },
@@ -319,6 +323,8 @@ impl<'a> Mirror<'a> {
         }
         let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
         let there = statat(to, name, AtFlags::SYMLINK_NOFOLLOW).map_err(unmade)?;
+        let (original, copy) = (Carrier::Named(below(from, name)), Carrier::Named(below(to, name)));
+        let Some(ours) = if_there(original.attributes()).map_err(unread)? else { return Ok(()) };
         if (there.st_uid, there.st_gid) != (stat.st_uid, stat.st_gid) {
             chownat(to, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW).map_err(unmade)?;
         }
@@ -327,6 +333,7 @@ impl<'a> Mirror<'a> {
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
             sys::rustix::fs::chmodat(to, name, mode, AtFlags::empty()).map_err(unmade)?;
         }
+        copy.give(&ours).map_err(unmade)?;
         utimensat(to, name, &times_of(stat), AtFlags::SYMLINK_NOFOLLOW).map_err(unmade)?;
         self.note(stat, there.st_ino, path);
         Ok(())
@@ -358,19 +365,8 @@ impl<'a> Mirror<'a> {
             fchmod(to, Mode::from_raw_mode(mode)).map_err(unmade)?;
         }
         let unread = |error| Stop::Unread(path.to_owned(), error);
-        let (ours, theirs) = (attributes(from).map_err(unread)?, attributes(to).map_err(unmade)?);
-        for name in theirs.keys().filter(|name| !ours.contains_key(*name)) {
-            let removed = fremovexattr(to, name.as_c_str());
-            if !is_labelled(name) {
-                removed.map_err(unmade)?;
-            }
-        }
-        for (name, value) in ours.iter().filter(|(name, value)| theirs.get(*name) != Some(*value)) {
-            let set = fsetxattr(to, name.as_c_str(), value, XattrFlags::empty());
-            if !is_labelled(name) {
-                set.map_err(unmade)?;
-            }
-        }
+        let ours = Carrier::Open(from).attributes().map_err(unread)?;
+        Carrier::Open(to).give(&ours).map_err(unmade)?;
         let times = times_of(stat);
         let there = times_of(&fstat(to).map_err(unmade)?);
         let is_time = |one: &Timespec, other: &Timespec| (one.tv_sec, one.tv_nsec) == (other.tv_sec, other.tv_nsec);
@@ -517,23 +513,76 @@ fn write_fully(file: &OwnedFd, bytes: &[u8], at: u64) -> std::result::Result<(),
     Ok(())
 }
 
-/// The extended attributes of a file or directory. A file system without any has none.
-fn attributes(file: &OwnedFd) -> std::result::Result<HashMap<CString, Vec<u8>>, OsError> {
-    let names = match whole(|buffer| flistxattr(file, buffer)) {
-        Err(OsError::OPNOTSUPP) => return Ok(HashMap::new()),
-        names => names?,
-    };
-    let mut found = HashMap::new();
-    for name in names.split_inclusive(|&byte| byte == 0) {
-        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-        match whole(|buffer| fgetxattr(file, name, buffer)) {
-            Ok(value) => drop(found.insert(name.to_owned(), value)),
-            // It was removed meanwhile, or its file system does not show it.
-            Err(OsError::NODATA | OsError::OPNOTSUPP) => {}
-            Err(error) => return Err(error),
+/// What has extended attributes.
+enum Carrier<'a> {
+    /// A file or directory.
+    Open(&'a OwnedFd),
+    /// Something that cannot be opened to read, or must not be, by its path ([`below`]). A symbolic
+    /// link is not followed.
+    Named(CString),
+}
+
+type Attributes = HashMap<CString, Vec<u8>>;
+
+impl Carrier<'_> {
+    /// The extended attributes. A file system without any has none.
+    fn attributes(&self) -> std::result::Result<Attributes, OsError> {
+        let list = |buffer: &mut [u8]| match self {
+            Self::Open(file) => flistxattr(file, buffer),
+            Self::Named(path) => llistxattr(path.as_c_str(), buffer),
+        };
+        let names = match whole(list) {
+            Err(OsError::OPNOTSUPP) => return Ok(HashMap::new()),
+            names => names?,
+        };
+        let mut found = HashMap::new();
+        for name in names.split_inclusive(|&byte| byte == 0) {
+            let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            let get = |buffer: &mut [u8]| match self {
+                Self::Open(file) => fgetxattr(file, name, buffer),
+                Self::Named(path) => lgetxattr(path.as_c_str(), name, buffer),
+            };
+            match whole(get) {
+                Ok(value) => drop(found.insert(name.to_owned(), value)),
+                // It was removed meanwhile, or its file system does not show it.
+                Err(OsError::NODATA | OsError::OPNOTSUPP) => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(found)
     }
-    Ok(found)
+
+    /// Makes the extended attributes these, and takes others away.
+    fn give(&self, wanted: &Attributes) -> std::result::Result<(), OsError> {
+        let present = self.attributes()?;
+        for name in present.keys().filter(|name| !wanted.contains_key(*name)) {
+            let removed = match self {
+                Self::Open(file) => fremovexattr(file, name.as_c_str()),
+                Self::Named(path) => lremovexattr(path.as_c_str(), name.as_c_str()),
+            };
+            if !is_labelled(name) {
+                removed?;
+            }
+        }
+        for (name, value) in wanted.iter().filter(|(name, value)| present.get(*name) != Some(*value)) {
+            let set = match self {
+                Self::Open(file) => fsetxattr(file, name.as_c_str(), value, XattrFlags::empty()),
+                Self::Named(path) => lsetxattr(path.as_c_str(), name.as_c_str(), value, XattrFlags::empty()),
+            };
+            if !is_labelled(name) {
+                set?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A path of what a name stands for in an open directory: there are no calls for extended attributes
+/// that take both on all kernels.
+fn below(directory: &OwnedFd, name: &CStr) -> CString {
+    let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+    path.extend(name.to_bytes());
+    CString::new(path).unwrap_or_default()
 }
 
 /// Asks for something of which the length is not known.

@@ -175,6 +175,74 @@ fn a_member_in_use_of_each_level_gives_its_place_to_a_directory_that_holds_the_s
     }
 }
 
+/// What lies below a directory and has extended attributes, with these.
+fn attributes(directory: &Path) -> Vec<String> {
+    use sys::rustix::fs::{lgetxattr, llistxattr};
+    let (mut found, mut left) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(above) = left.pop() {
+        for entry in fs::read_dir(above).unwrap() {
+            let path = entry.unwrap().path();
+            if fs::symlink_metadata(&path).unwrap().is_dir() {
+                left.push(path.clone());
+            }
+            let mut names = vec![0; 4096];
+            let bytes = llistxattr(&path, &mut names[..]).unwrap();
+            for name in names[..bytes].split(|&byte| byte == 0).filter(|name| !name.is_empty() && *name != b"user.cxlraid") {
+                let mut value = vec![0; 4096];
+                let bytes = lgetxattr(&path, name, &mut value[..]).unwrap();
+                let shown = path.strip_prefix(directory).unwrap().display();
+                found.push(format!("{shown} {} {:?}", String::from_utf8_lossy(name), &value[..bytes]));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Pipes and symbolic links have extended attributes as files have: lists of who may do what, and those
+/// that only root sets.
+#[test]
+fn pipes_and_symbolic_links_keep_their_attributes() {
+    use sys::rustix::fs::{XattrFlags, lsetxattr};
+    if !sys::rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: attributes of symbolic links need root");
+        return;
+    }
+    let bench = filled("1", 2);
+    // 32-bit version, then tag, rights and user of each entry: owner rw, user 1 rwx, group r, mask rw.
+    let list: [u8; 44] = [
+        2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 7, 0, 1, 0, 0, 0, 4, 0, 4, 0, 255, 255, 255, 255, 16, 0, 6, 0, 255,
+        255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
+    ];
+    for member in ["m0", "m1"] {
+        let tree = bench.path(member).join("data/tree");
+        for (name, attribute, value) in [
+            ("pipe", "system.posix_acl_access", &list[..]),
+            ("pipe", "trusted.of-pipe", b"p"),
+            ("dangling", "trusted.of-link", b"l"),
+            ("file1", "trusted.of-file", b"f"),
+        ] {
+            lsetxattr(tree.join(name), attribute, value, XattrFlags::empty()).unwrap();
+        }
+    }
+    let wanted = attributes(&bench.path("m1/data"));
+    // The pipe has two names.
+    assert_eq!(wanted.len(), 6, "{wanted:?}");
+    for (round, old) in ["m1", "m0"].into_iter().enumerate() {
+        let new = format!("new{round}");
+        fs::create_dir(bench.path(&new)).unwrap();
+        replace(&bench, old, &new);
+        assert_eq!(attributes(&bench.path(&new).join("data")), wanted, "in the place of {old}");
+        assert_eq!(seen(&bench.path(&new).join("data")), seen(&bench.path(old).join("data")), "in the place of {old}");
+        assert_fits(&bench, old);
+    }
+    let failed = bench.run(&["fail", "db", "new0"]);
+    assert!(failed.status.success(), "{}", err(&failed));
+    let rebuilt = bench.run(&["rebuild", "db"]);
+    assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+    assert_eq!(attributes(&bench.path("new0/data")), wanted, "rebuilt");
+}
+
 /// Zeros that a program has written take their space in the new directory, too: a program may count on
 /// it that there is room to write over them. Holes stay holes.
 #[test]

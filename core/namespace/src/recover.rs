@@ -399,10 +399,10 @@ impl Namespace {
             let (user, group) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
             chownat(at.directory(), at.name(), Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
+        self.equalise_xattrs(&Located::below(self.root(reference)?.as_fd(), &there[1..])?, &at)?;
         if item.kind == FileType::Symlink {
             return Ok(());
         }
-        self.equalise_xattrs(&Located::below(self.root(reference)?.as_fd(), &there[1..])?, &at)?;
         let mode = item.stat.st_mode & 0o7777;
         // The kernel takes set-ID bits away as it changes owners, and a set-group-ID bit as it
         // gives a file an access control list.
