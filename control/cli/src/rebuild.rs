@@ -114,6 +114,10 @@ fn fill(
             let mut filled = Err(FillError::InUse);
             if joiner.is_none() {
                 check()?;
+                if let Some(path) = config.mounts.get(slot) {
+                    // Its device may have gone while this waited.
+                    spare::require_mounted(Path::new(OsStr::from_bytes(path)))?;
+                }
                 filled = namespace::fill(&config, slot, content);
                 if filled.is_ok() {
                     begun()?;
@@ -286,6 +290,18 @@ pub(crate) fn rebuild(
             None => Ok(None),
         };
     }
+    for (slot, path) in wanted.iter().map(|member| (member.slot, Path::new(OsStr::from_bytes(&member.path)))) {
+        if out.contains(&slot)
+            && let Err(why) = spare::require_mounted(path)
+        {
+            out.retain(|other| *other != slot);
+            if out.is_empty() && !wanted.iter().any(|member| member.is_rebuilding) {
+                return Err(why);
+            }
+            // The others are made anew all the same.
+            eprintln!("{why}");
+        }
+    }
     if !force {
         backed::require_other_backing(source, &out, thing)?;
     }
@@ -371,6 +387,7 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         Ok(Some(member.slot))
     };
     backed::require_durable(&source(&array.spec), &thing, &old, &new)?;
+    spare::require_mounted(&new)?;
     let place_in_use = in_use()?;
     spec.members[place] = new.clone();
     let is_spare = spec.spares.contains(&new);

@@ -22,7 +22,7 @@ use std::{
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
-use units::Slot;
+use units::{Shown, Slot};
 
 /// Notes a directory as a spare of an array. Returns what is to be printed.
 pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result<String, Failure> {
@@ -40,6 +40,7 @@ pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result
         }
     }
     require_blank(&spare)?;
+    require_mounted(&spare)?;
     require_room(&array.spec, &spare)?;
     registry.change(name, |spec| {
         spec.spares.push(spare.clone());
@@ -75,7 +76,10 @@ pub(crate) fn views(source: &Source) -> Vec<SpareView> {
 
 fn view(path: &Path, uuid: Option<&str>) -> SpareView {
     let (state, note) = match look(path) {
-        Found::Blank => (SpareState::Ready, None),
+        Found::Blank => match awaited(path) {
+            Some(what) => (SpareState::Missing, Some(what)),
+            None => (SpareState::Ready, None),
+        },
         Found::Nothing("no superblock") => (SpareState::Failed, Some("the directory is not empty".to_owned())),
         Found::Nothing(what) => (SpareState::Missing, Some(what.to_owned())),
         Found::Member(own) if uuid.is_some_and(|uuid| own.array_uuid.to_string() == uuid) => {
@@ -113,7 +117,7 @@ fn next(array: &NamedArray) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
         |member: &&array::Member| member.standing != Standing::InSync && !blank.iter().any(|(slot, _)| *slot == member.slot);
     for member in members.iter().filter(is_due) {
         let is_begun = |path: &&PathBuf| begun_for(path, &array.uuid) == Some(member.slot);
-        let is_ready = |path: &&PathBuf| matches!(look(path), Found::Blank);
+        let is_ready = |path: &&PathBuf| matches!(look(path), Found::Blank) && awaited(path).is_none();
         let spares = &array.spec.spares;
         if let Some(spare) = spares.iter().find(is_begun).or_else(|| spares.iter().find(is_ready)) {
             return Ok(Some((Path::new(std::ffi::OsStr::from_bytes(&member.path)).to_owned(), spare.clone())));
@@ -140,6 +144,23 @@ fn require_blank(spare: &Path) -> Result<(), Failure> {
             refused(format!("belongs to array {found}"), "give an empty directory that no array uses")
         }
         Err(error) => Err(inspect::refused(&spare.display().to_string(), &error.to_string())),
+    }
+}
+
+/// What keeps a directory from becoming a member that is empty because its device is not mounted:
+/// what lies there would be on another device, and covered by the mount. None if nothing is to be
+/// mounted there or on the way to it, or all is.
+fn awaited(directory: &Path) -> Option<String> {
+    let point = array::awaited_mount(&[directory.as_os_str().as_bytes().to_vec()])?;
+    Some(format!("a file system is to be mounted at {} (/etc/fstab, or a unit of systemd), and none is", Shown(&point)))
+}
+
+/// Refuses an empty directory on which, or on the way to which, a file system is to be mounted and
+/// none is.
+pub(crate) fn require_mounted(directory: &Path) -> Result<(), Failure> {
+    match awaited(directory).filter(|_| matches!(look(directory), Found::Blank)) {
+        Some(what) => Err(Failure::new(directory.display(), what, "mount it, and give the command again")),
+        None => Ok(()),
     }
 }
 
