@@ -646,6 +646,11 @@ fn loss(options: &Options, programs: &Programs) -> Result<(), String> {
         (M, "w 0 0 before", "6"),
         (M, "l 0 x 0 10", "0"),
     ])?;
+    // It makes no call between the loss and the end.
+    let mut idle = ground.intercepted()?;
+    let mut hold = |line: &str| if idle.ask(line)? == "0" { Ok(()) } else { Err(format!("'{line}' failed")) };
+    hold("o 0 @/here/second wc")?;
+    hold("l 0 x 0 50")?;
     fs::rename(ground.path("m0"), ground.path("away")).map_err(|error| error.to_string())?;
     doors.play(&[
         (M, "r 0 0 9", "before"),
@@ -664,8 +669,15 @@ fn loss(options: &Options, programs: &Programs) -> Result<(), String> {
         (M, "l 0 u 0 10", "0"),
         (L, "l 1 x 0 5", "0"),
         (M, "l 0 s 0 1", "E11"),
+        // What it is told of such a lock is what it would get.
+        (M, "o 3 @/there/second w", "0"),
+        (M, "g 3", "1 0 50"),
+        (M, "l 3 x 0 10", "E11"),
+        (M, "l 3 x 50 10", "0"),
     ])?;
-    drop(doors);
+    hold("l 0 u 0 0")?;
+    doors.play(&[(M, "g 3", "2 0 0"), (M, "l 3 x 0 10", "0")])?;
+    drop((doors, idle));
     ground.unmount()?;
     // Nothing of a member that is away can be compared.
     wait(|| ground.good(&["stop", ground.name()]).is_ok())

@@ -26,9 +26,9 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use sys::ofd_lock::{self, Wish};
+use sys::ofd_lock::{self, Held, Wish};
 use sys::rustix::fs::{FlockOperation, flock};
-use sys::{AsFd as _, OsError, OwnedFd, Result};
+use sys::{AsFd as _, BorrowedFd, OsError, OwnedFd, Result};
 
 /// How long a lock that is waited for is left alone.
 const PERIOD: Duration = Duration::from_millis(2);
@@ -123,13 +123,15 @@ impl Wanted {
         if self.wish == Wish::None || !file.has_locks_apart() {
             return self.take();
         }
-        let last = if self.description.is_none() { u64::MAX } else { (self.start + self.bytes.max(1) - 1) as u64 };
-        let lock = FileLock {
-            kind: if self.description.is_none() { LockKind::Flock } else { LockKind::Description },
-            excludes: self.wish == Wish::Exclusive,
-            process: -1,
-            start: self.start as u64,
-            last,
+        let lock = match self.description {
+            Some(_) => description_lock(self.wish, self.start, self.bytes),
+            None => FileLock {
+                kind: LockKind::Flock,
+                excludes: self.wish == Wish::Exclusive,
+                process: -1,
+                start: self.start as u64,
+                last: u64::MAX,
+            },
         };
         let fd = self.description.as_ref().map_or_else(|| self.handle.locked(), |fd| fd.as_fd());
         file.with_locks_held(|| if file.conflict_elsewhere(fd, &lock).is_some() { Err(OsError::AGAIN) } else { self.take() })
@@ -148,6 +150,27 @@ impl Wanted {
             ),
         }
     }
+}
+
+/// A lock of a description, which is asked for on bytes that are not nothing.
+fn description_lock(wish: Wish, start: i64, bytes: i64) -> FileLock {
+    let last = (start + bytes.max(1) - 1) as u64;
+    FileLock { kind: LockKind::Description, excludes: wish == Wish::Exclusive, process: -1, start: start as u64, last }
+}
+
+/// A lock because of which another one cannot be given that is asked for by a description: on the
+/// file of the member that `fd` is open on, or since a member was lost on that of another one.
+fn conflict(handle: &Handle, fd: BorrowedFd<'_>, wish: Wish, (start, bytes): (i64, i64)) -> Result<Option<Held>> {
+    let held = ofd_lock::conflict(fd, wish, start, bytes)?;
+    let Kind::File(file) = &handle.node else { return Ok(held) };
+    if held.is_some() || wish == Wish::None || !file.has_locks_apart() {
+        return Ok(held);
+    }
+    let elsewhere = file.with_locks_held(|| file.conflict_elsewhere(fd, &description_lock(wish, start, bytes)));
+    Ok(elsewhere.map(|found| {
+        let (start, last) = (found.start.min(i64::MAX as u64) as i64, found.last.min(i64::MAX as u64) as i64);
+        Held { is_exclusive: found.excludes, start, bytes: (last - start).saturating_add(1), process: found.process }
+    }))
 }
 
 /// The first byte and the length of a range. Locks end before what the array has for itself; a
@@ -204,7 +227,7 @@ impl Session {
         let state = self.locks.state();
         let own = state.owners.get(&(header.node, asked.owner)).map(|description| description.fd.clone());
         let fd = own.map_or_else(|| open_for_locks(&handle).map(Arc::new), Ok)?;
-        let Some(held) = ofd_lock::conflict(fd.as_fd(), wish, start, bytes)? else {
+        let Some(held) = conflict(&handle, fd.as_fd(), wish, (start, bytes))? else {
             return answer.put(&LockOut { start: asked.start, last: asked.last, kind: UNLOCK, process: 0 });
         };
         let end = held.start.saturating_add(held.bytes);
