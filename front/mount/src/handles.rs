@@ -98,8 +98,9 @@ impl Handles {
     }
 
     /// It is not used any more. What it was is closed by whoever uses it last.
-    pub(crate) fn remove(&self, number: u64) {
+    /// Returns the number of what it was open on.
+    pub(crate) fn remove(&self, number: u64) -> Option<u64> {
         let removed = self.open().remove(&number);
-        drop(removed);
+        removed.map(|handle| handle.node)
     }
 }
