@@ -396,12 +396,14 @@ fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, made: &[Mounted], fi
 /// not do so by itself before the mounts go, if the files are still in use. Waits until that is done,
 /// for as long as is given to programs that still use a mount.
 fn write_back(mounts: &[&Mounted], begun: Instant) {
-    // Not a thread of the scope: what the kernel waits for may never come.
-    let writing: Vec<_> = mounts
-        .iter()
-        .filter_map(|mount| File::open(&mount.directory).ok())
-        .map(|root| thread::spawn(move || _ = sys::rustix::fs::syncfs(root)))
-        .collect();
+    // Threads that nobody has to join: this process itself answers what they ask the kernel for, and
+    // may be kept from it by a program that is stopped.
+    let write = |mount: &&Mounted| {
+        let directory = mount.directory.clone();
+        let write = move || _ = File::open(directory).map(|root| sys::rustix::fs::syncfs(root));
+        thread::Builder::new().spawn(write).ok()
+    };
+    let writing: Vec<_> = mounts.iter().filter_map(write).collect();
     while begun.elapsed() < GRACE && !writing.iter().all(thread::JoinHandle::is_finished) {
         thread::sleep(PERIOD / 10);
     }
