@@ -400,7 +400,7 @@ fn write_back(mounts: &[&Mounted], begun: Instant) {
     // may be kept from it by a program that is stopped.
     let write = |mount: &&Mounted| {
         let directory = mount.directory.clone();
-        let write = move || _ = File::open(directory).map(|root| sys::rustix::fs::syncfs(root));
+        let write = move || _ = File::open(directory).map(sys::rustix::fs::syncfs);
         thread::Builder::new().spawn(write).ok()
     };
     let writing: Vec<_> = mounts.iter().filter_map(write).collect();

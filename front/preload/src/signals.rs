@@ -231,9 +231,6 @@ pub(crate) fn serve_action(call: &mut Call) -> Verdict {
         Some(action) if process::owns_actions() => change(signal, action),
         // In such a child system calls still raise SIGSYS, so our entry stays.
         Some(_) if signal == SIGSYS && sud::is_armed() => Ok(ENTRIES[signal].load()),
-        // So it does where the child wants the default action (posix_spawn(3) does): its calls may be
-        // given bad pointers, and an exec makes the action the default one.
-        Some(action) if is_always_ours(signal) && action.handler == SIG_DFL => Ok(ENTRIES[signal].load()),
         new => kernel_action(signal, new).map(|kernel| as_program_sees(signal, kernel)),
     };
     match changed {

@@ -6,6 +6,7 @@ use super::{OPEN, events, limit};
 use crate::array;
 use crate::call::{Call, Verdict};
 use crate::counts;
+use crate::mappings::fault;
 use crate::program;
 use crate::uapi::{KCMP_FILE, MAX_RW_COUNT, SEEK_CUR};
 use file::FileRef;
@@ -203,23 +204,34 @@ impl End {
         Ok(())
     }
 
-    /// Moves the descriptor's position to where this end has come, or stores the program's offset.
-    pub(super) fn settle(&self) -> Result<(), OsError> {
+    /// Moves the descriptor's position on by `count` bytes that were moved, or stores the program's
+    /// offset. If somebody else has moved the position meanwhile, it stays where that has left it.
+    pub(super) fn settle(&self, count: usize) -> Result<(), OsError> {
         let (Some(offset), true, Some((held, file))) = (self.offset, self.is_counted_here, self.file()) else {
             return self.store_offset();
         };
         // If another thread has closed the number meanwhile, there is no position to move.
         let _ = held.with_position(self.fd, file, |position| {
-            *position = offset;
+            if *position + count as u64 == offset {
+                *position = offset;
+            }
             Ok(())
         });
         Ok(())
     }
 
     pub(super) fn store_offset(&self) -> Result<(), OsError> {
-        match self.offset.filter(|_| !self.is_counted_here) {
-            Some(offset) => program::write(self.offset_address, &(offset as i64)),
-            None => Ok(()),
+        let Some(offset) = self.offset.filter(|_| !self.is_counted_here) else { return Ok(()) };
+        // The bytes are moved: a call that answered EFAULT now would be made once more.
+        loop {
+            fault::forget();
+            match program::write(self.offset_address, &(offset as i64)) {
+                Err(OsError::FAULT) if fault::last().is_some_and(fault::resolve_for_call) => {}
+                stored => {
+                    fault::forget();
+                    return stored;
+                }
+            }
         }
     }
 }

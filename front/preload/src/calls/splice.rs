@@ -192,7 +192,7 @@ fn sent_on(call: &mut Call) -> isize {
     sending.sent += count;
     if count == sending.bytes.len() && sending.rest > 0 {
         // If the process dies in the next piece, whoever shares the position goes on behind this one.
-        let _ = sending.file.settle();
+        let _ = sending.file.settle(count);
         sending.bytes.resize(sending.rest.min(STEP_BYTES).min(sending.bytes.capacity()), 0);
         if let Ok(read @ 1..) = sending.file.read(&mut sending.bytes) {
             sending.bytes.truncate(read);
@@ -206,7 +206,7 @@ fn sent_on(call: &mut Call) -> isize {
     }
     // What has failed after something was sent is met by the next call.
     let result = if sending.sent > 0 { sending.sent as isize } else { call.result };
-    sending.file.settle().map_or_else(|error| -(error.raw_os_error() as isize), |()| result)
+    sending.file.settle(count).map_or_else(|error| -(error.raw_os_error() as isize), |()| result)
 }
 
 /// Reads up to so many bytes of a file, which are to go into a pipe of `pipe` bytes if that is
@@ -233,7 +233,7 @@ fn write_out(call: &mut Call, file: End, output: RawFd, bytes: Vec<u8>, always_t
         if call.result < 0 && !always_tells {
             return call.result;
         }
-        waiting.file.settle().map_or_else(|error| -(error.raw_os_error() as isize), |()| call.result)
+        waiting.file.settle(call.result.max(0) as usize).map_or_else(|error| -(error.raw_os_error() as isize), |()| call.result)
     }
     let args = [output as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
     let finish: Finish = match always_tells {
@@ -367,7 +367,7 @@ fn fill_pipe(call: &mut Call, mut file: End, pipe: RawFd, mut buffer: Vec<u8>, w
     match at_once(pipe, buffer.as_ptr(), buffer.len()) {
         Ok(count) => {
             file.unread(buffer.len() - count);
-            Verdict::from_result(file.settle().map(|()| count))
+            Verdict::from_result(file.settle(count).map(|()| count))
         }
         Err(OsError::AGAIN) if waits => {
             let less = buffer.len().saturating_sub(AT_ONCE_BYTES);
@@ -387,26 +387,35 @@ fn at_once(pipe: RawFd, address: *const u8, bytes: usize) -> Result<usize, OsErr
     match check(unsafe { syscall(__NR_pwritev2 as usize, args) }) {
         // Pages were moved into this pipe before, and the kernel does not promise any more not to
         // wait.
-        Err(OsError::OPNOTSUPP) => when_ready(pipe, address, bytes),
+        Err(OsError::OPNOTSUPP) => match by_double(pipe, address, bytes) {
+            // No number is free for a pipe of the library's.
+            Err(OsError::MFILE | OsError::NFILE) => when_ready(pipe, address, bytes.min(AT_ONCE_BYTES)),
+            result => result,
+        },
         result => result,
     }
 }
 
-/// Writes bytes to a pipe that may be waited for, as many as it takes while it is found ready: a ready
-/// pipe takes a page at once.
+/// Writes bytes to a pipe of which the kernel does not promise not to wait: by way of a pipe of the
+/// library's, from which pages are moved without waiting.
+fn by_double(pipe: RawFd, address: *const u8, bytes: usize) -> Result<usize, OsError> {
+    let double = Double::new(bytes)?;
+    let bytes = bytes.min(pipe_bytes(double.input.as_raw_fd()));
+    // SAFETY: the buffer is ours and `bytes` long; the pipe is empty and holds as much.
+    let count =
+        check(unsafe { syscall(__NR_write as usize, [double.input.as_raw_fd() as usize, address as usize, bytes, 0, 0, 0]) })?;
+    let args = [double.output.as_raw_fd() as usize, 0, pipe as usize, 0, count, SPLICE_F_NONBLOCK];
+    // SAFETY: moves no memory of this process.
+    check(unsafe { syscall(__NR_splice as usize, args) })
+}
+
+/// Writes bytes after asking whether the pipe is ready: a ready pipe takes something at once.
 fn when_ready(pipe: RawFd, address: *const u8, bytes: usize) -> Result<usize, OsError> {
-    let mut count = 0;
-    while count < bytes && poll(pipe, POLLOUT)? == POLLOUT {
-        let step = (bytes - count).min(AT_ONCE_BYTES);
-        // SAFETY: the buffer is ours and `bytes` long.
-        match check(unsafe { syscall(__NR_write as usize, [pipe as usize, address.wrapping_add(count) as usize, step, 0, 0, 0]) })
-        {
-            Ok(written) => count += written,
-            Err(_) if count > 0 => break,
-            Err(error) => return Err(error),
-        }
+    if poll(pipe, POLLOUT)? == 0 {
+        return Err(OsError::AGAIN);
     }
-    if count == 0 && bytes > 0 { Err(OsError::AGAIN) } else { Ok(count) }
+    // SAFETY: the buffer is ours and `bytes` long.
+    check(unsafe { syscall(__NR_write as usize, [pipe as usize, address as usize, bytes, 0, 0, 0]) })
 }
 
 type Finish = fn(&mut Call, Waiting) -> isize;

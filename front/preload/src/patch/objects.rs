@@ -271,6 +271,9 @@ impl Patcher {
         let in_file = || unsafe { Image::of_file(&file()?, entry.bias) };
         // SAFETY: as above.
         let image = unsafe { Image::at(entry.bias) }.or_else(in_file)?;
+        if !image.memory().all(|range| is_all_mapped(range.start as usize, range.end as usize)) {
+            return None;
+        }
         if self.is_main_program(&image) {
             return None;
         }

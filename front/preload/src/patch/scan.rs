@@ -4,7 +4,8 @@
 //! Only functions that contain the two bytes are decoded; bytes in no function stay as they are.
 //! Most of these are data. Those that what is in front of them shows to be an instruction
 //! ([`is_call`]) are told of, since that call is not reached. Right behind a function, and in an
-//! object without unwind entries, only what is so shown is a site: constants may lie there.
+//! object without unwind entries, constants may lie: only what is so shown is a site there, or what
+//! has a constant number of a call that the library looks at.
 //!
 //! An instruction may be displaced only if nothing jumps to it or behind it within the displaced
 //! bytes. What can jump there: branches and jump tables of the same function (decoded), jumps of
@@ -12,7 +13,7 @@
 //! symbols, unwind entries. A false alarm only costs a site its preferred form.
 
 use super::elf::{Image, Range};
-use super::site::Site;
+use super::site::{NUMBER_UNKNOWN, Site};
 use crate::arch::bytes::{JUMP_BYTES, SIGRETURN_PREFIX, SYSCALL, begins_load, find_near_jumps, find_syscalls, is_move};
 use crate::arch::decode::{Flow, Number, Step, Table, decode};
 use crate::table;
@@ -70,9 +71,12 @@ pub(crate) fn scan(image: &Image, wanted: impl Fn(Option<u32>) -> bool) -> Found
             let count = found.sites.len();
             Function::decode(image, decoded, &outside).sites(&wanted, &mut found);
             // Where no unwind entry says that there are instructions, constants may look like one.
-            let is_instruction = |site: &Site| image.is_surely_code(site.syscall()) || is_call(image, text, site.syscall());
-            let unsure = found.sites.split_off(count);
-            found.sites.extend(unsure.into_iter().filter(is_instruction));
+            let is_instruction = |site: &Site| {
+                site.number != NUMBER_UNKNOWN || image.is_surely_code(site.syscall()) || is_call(image, text, site.syscall())
+            };
+            for site in found.sites.split_off(count) {
+                if is_instruction(&site) { found.sites.push(site) } else { found.hopeless.push((site.syscall(), None)) }
+            }
         }
     }
     found

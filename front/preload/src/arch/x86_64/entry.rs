@@ -714,12 +714,15 @@ unsafe extern "C" fn carry(call: *const Call, to: *mut Call) {
         core::ptr::copy(call.cast::<u8>(), to.cast::<u8>(), CARRIED_BYTES);
         &mut *to
     };
-    let [_number, args @ ..] = &mut carried.instead;
-    for argument in args {
-        let offset = argument.wrapping_sub(call as usize);
-        if offset < size_of::<Call>() {
-            *argument = to as usize + offset;
-        }
+    let moved = |address: usize| {
+        let offset = address.wrapping_sub(call as usize);
+        if offset < size_of::<Call>() { to as usize + offset } else { address }
+    };
+    let [number, args @ ..] = &mut carried.instead;
+    args.iter_mut().for_each(|argument| *argument = moved(*argument));
+    if *number == linux_raw_sys::general::__NR_pselect6 as usize {
+        // Where its last argument leads, an address comes first (`signals::mask::wait`).
+        carried.scratch[1] = moved(carried.scratch[1] as usize) as u64;
     }
 }
 
