@@ -54,6 +54,10 @@ static void into_named(int fd, int host)
         printf("%llx\n", (unsigned long long)sum(back, PIECE, 0));
         SHOW(splice(input, &offset, named, NULL, 1000, 0));
         SHOW(offset);
+        off_t from_there = 9;
+        SHOW(sendfile(named, input, &from_there, 1000));
+        SHOW(from_there);
+        SHOW(read(named, back, 1000));
         SHOW(splice(named, NULL, input, &offset, 1000, 0));
         SHOW(offset);
     }

@@ -268,7 +268,8 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
             return Verdict::Pass;
         }
         return match super::splice::send(call, input, output) {
-            done @ Verdict::Done(_) => told(done),
+            // Of what was sent the offset is stored already.
+            nothing @ Verdict::Done(..=0) => told(nothing),
             verdict => verdict,
         };
     }
