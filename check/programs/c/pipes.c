@@ -52,12 +52,12 @@ static void into_named(int fd, int host)
         SHOW(lseek(input, 0, SEEK_CUR));
         SHOW(read(named, back, PIECE));
         printf("%llx\n", (unsigned long long)sum(back, PIECE, 0));
-        SHOW(splice(input, &offset, named, NULL, 1000, 0));
-        SHOW(offset);
         off_t from_there = 9;
         SHOW(sendfile(named, input, &from_there, 1000));
         SHOW(from_there);
-        SHOW(read(named, back, 1000));
+        SHOW(read(named, back, PIECE));
+        SHOW(splice(input, &offset, named, NULL, 1000, 0));
+        SHOW(offset);
         SHOW(splice(named, NULL, input, &offset, 1000, 0));
         SHOW(offset);
     }
