@@ -42,7 +42,7 @@ fn re_add(bench: &Bench, member: &str) -> (String, String) {
 
 /// Asks a scrub whether all members fit. A command that was killed as it gave space back may have
 /// left a file's copy on one member with another time of modification (docs/losses.md); a scrub
-/// mends that, and nothing else may be wrong.
+/// mends that, if the next to open the file has not, and nothing else may be wrong.
 #[track_caller]
 fn assert_fits(bench: &Bench, what: &str) {
     let scrubbed = bench.run(&["scrub", "db"]);
@@ -54,7 +54,8 @@ fn assert_fits(bench: &Bench, what: &str) {
     let findings = told.lines().filter(|line| line.starts_with("/data/"));
     assert!(findings.clone().count() > 0 && findings.clone().all(|line| is_time(&line)), "{what}: {told}");
     let mended = bench.run(&["scrub", "--repair", "db"]);
-    assert!(out(&mended).contains("; made that of the others"), "{what}: {told}, then {}{}", out(&mended), err(&mended));
+    let is_mended = mended.status.success() || out(&mended).contains("; made that of the others");
+    assert!(is_mended, "{what}: {told}, then {}{}", out(&mended), err(&mended));
     let scrubbed = bench.run(&["scrub", "db"]);
     assert!(scrubbed.status.success(), "{what}: {}{}", out(&scrubbed), err(&scrubbed));
 }
