@@ -33,14 +33,7 @@ impl Session {
     /// Runs `act` on the descriptor that names something. A file without a name that is open can be
     /// reached by that alone once the member of the descriptor has failed.
     pub(crate) fn on_node<T>(&self, node: u64, mut act: impl FnMut(BorrowedFd<'_>, &Kind) -> Result<T>) -> Result<T> {
-        let named = match self.nodes.get(node) {
-            Ok(named) => named,
-            Err(error) => {
-                let opened = self.handles.file_of(node).ok_or(error)?;
-                return act(opened.anchor.as_fd(), &opened.node);
-            }
-        };
-        match act(named.fd(), &Kind::Path(None)) {
+        match act(self.nodes.get(node)?.fd(), &Kind::Path(None)) {
             Err(error) if Namespace::may_be_failure(error) => match self.handles.file_of(node) {
                 Some(opened) => act(opened.anchor.as_fd(), &opened.node),
                 None => match caller::as_root(|| self.nodes.find_anew(node)) {
@@ -85,7 +78,7 @@ impl Session {
             }
             if has(valid::SIZE) {
                 match kind {
-                    Kind::File(file) if handle.is_some() => {
+                    Kind::File(file) => {
                         file.truncate(asked.size)?;
                         tell_modified(file, fd);
                     }

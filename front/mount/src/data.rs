@@ -77,7 +77,6 @@ impl Session {
 
     fn handle(&self, node: u64, opened: Opened, cached: Option<Cached>) -> OpenOut {
         let flags = if matches!(opened.node, Kind::File(_)) { wire::OPEN_DIRECT_IO } else { 0 };
-        self.nodes.handle_opened(node);
         OpenOut { handle: self.handles.enter(node, opened, cached), flags, padding: 0 }
     }
 
@@ -213,9 +212,7 @@ impl Session {
         let (asked, _) = wire::split::<ReleaseIn>(body)?;
         caller::become_root();
         self.locks.forget_handle(asked.handle);
-        if let Some(node) = self.handles.remove(asked.handle) {
-            self.nodes.handle_closed(node);
-        }
+        self.handles.remove(asked.handle);
         Ok(Done::Answered)
     }
 

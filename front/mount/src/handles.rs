@@ -98,9 +98,8 @@ impl Handles {
     }
 
     /// It is not used any more. What it was is closed by whoever uses it last.
-    /// Returns the number of what it was open on.
-    pub(crate) fn remove(&self, number: u64) -> Option<u64> {
+    pub(crate) fn remove(&self, number: u64) {
         let removed = self.open().remove(&number);
-        removed.map(|handle| handle.node)
+        drop(removed);
     }
 }

@@ -14,8 +14,8 @@
 //! - the kernel counts how often it was told a number, and says how much of that it has forgotten.
 //!   At 0 the descriptor is closed;
 //! - a descriptor is kept for as many things as [`Nodes::capacity`] says. Of others that are no
-//!   directories, and that no program has open, the path is kept, by which they are opened when they
-//!   are asked for by number; to look their name up opens them as well;
+//!   directories the path is kept, by which they are opened when they are asked for by number; to
+//!   look their name up opens them as well;
 //! - all descriptors lie on the member whose answers count. When that is another one than before,
 //!   they are opened anew by their paths, and keep their numbers ([`Nodes::follow_members`]);
 //! - what is no file has a *twin*: a descriptor of the same thing on another member
@@ -72,8 +72,6 @@ struct Entry {
     attribute: Option<Vec<u8>>,
     twin: Option<Twin>,
     count: u64,
-    /// How many handles are open on it. Each has descriptors of its own, so one more is not much.
-    handles: u64,
     /// In which directory and by which name the kernel has this one; None for what is no directory.
     place: Option<Place>,
 }
@@ -176,15 +174,8 @@ impl Nodes {
     pub(crate) fn new(names: Namespace, root: &[u8]) -> Result<Self> {
         let Reached::Array(fd) = names.look_at(root, true)? else { return Err(OsError::XDEV) };
         let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path(None))?);
-        let entry = Entry {
-            held: Held::Open(Arc::new(Node { fd })),
-            identity,
-            attribute: None,
-            twin: None,
-            count: 1,
-            handles: 0,
-            place: None,
-        };
+        let entry =
+            Entry { held: Held::Open(Arc::new(Node { fd })), identity, attribute: None, twin: None, count: 1, place: None };
         let table = Table {
             entries: HashMap::from([(ROOT, entry)]),
             numbers: HashMap::from([(identity, ROOT)]),
@@ -218,13 +209,11 @@ impl Nodes {
             Held::Closed(path) => path,
             Held::Gone => return Err(OsError::STALE),
         };
-        let node = caller::as_root(|| match self.names.look_at(ProgramPath::known(path), false) {
-            Ok(Reached::Array(fd)) if identity(&self.names.fstat(fd.as_fd(), &Kind::Path(None))?) == entry.identity => {
+        let node = caller::as_root(|| match self.names.look_at(ProgramPath::known(path), false)? {
+            Reached::Array(fd) if identity(&self.names.fstat(fd.as_fd(), &Kind::Path(None))?) == entry.identity => {
                 Ok(Arc::new(Node { fd }))
             }
-            // It has another name by now, or none.
-            Ok(_) | Err(OsError::NOENT | OsError::NOTDIR) => Err(OsError::STALE),
-            Err(error) => Err(error),
+            _ => Err(OsError::STALE),
         })?;
         entry.held = Held::Open(node.clone());
         table.open_count += 1;
@@ -278,7 +267,7 @@ impl Nodes {
                     // The twin alone would tell where it is.
                     return Err(OsError::STALE);
                 }
-                table.entries.insert(number, Entry { held: node, identity, attribute, twin, count: 1, handles: 0, place: None });
+                table.entries.insert(number, Entry { held: node, identity, attribute, twin, count: 1, place: None });
                 table.numbers.insert(identity, number);
                 table.open_count += 1;
                 number
@@ -311,9 +300,7 @@ impl Nodes {
             return;
         }
         let mut rest = self.capacity / 4 + 1;
-        // A program that has a thing open goes on with it whatever becomes of its path.
-        let may_close = |entry: &&mut Entry| entry.identity[2] != DIRECTORY && entry.handles == 0;
-        for entry in table.entries.values_mut().filter(may_close) {
+        for entry in table.entries.values_mut().filter(|entry| entry.identity[2] != DIRECTORY) {
             let Held::Open(node) = &entry.held else { continue };
             // What has no name any more can be found by its descriptor alone.
             let Ok((path, _)) = self.placed(node.fd()) else { continue };
@@ -325,26 +312,6 @@ impl Nodes {
             if rest == 0 {
                 return;
             }
-        }
-    }
-
-    /// A handle is open on what has a number: its descriptor stays.
-    pub(crate) fn handle_opened(&self, number: u64) {
-        let mut table = self.table();
-        let Some(entry) = table.entries.get_mut(&number) else { return };
-        entry.handles += 1;
-        // It may have been closed since it was looked up.
-        let is_closed = matches!(entry.held, Held::Closed(_));
-        drop(table);
-        if is_closed {
-            let _ = self.get(number);
-        }
-    }
-
-    /// A handle that was open on what has a number is no more.
-    pub(crate) fn handle_closed(&self, number: u64) {
-        if let Some(entry) = self.table().entries.get_mut(&number) {
-            entry.handles = entry.handles.saturating_sub(1);
         }
     }
 
@@ -558,7 +525,7 @@ mod tests {
     /// A table in which the kernel has the directory `D` by number 5, in directory 2.
     fn table() -> Table {
         let mut table = Table::default();
-        let entry = Entry { held: Held::Gone, identity: D, attribute: None, twin: None, count: 1, handles: 0, place: None };
+        let entry = Entry { held: Held::Gone, identity: D, attribute: None, twin: None, count: 1, place: None };
         table.entries.insert(5, entry);
         table.numbers.insert(D, 5);
         table.put(5, place(2));
@@ -584,7 +551,7 @@ mod tests {
     #[test]
     fn the_number_that_the_kernel_has_in_a_place_comes_before_a_later_one() {
         let mut table = table();
-        let entry = Entry { held: Held::Gone, identity: D, attribute: None, twin: None, count: 1, handles: 0, place: None };
+        let entry = Entry { held: Held::Gone, identity: D, attribute: None, twin: None, count: 1, place: None };
         table.entries.insert(6, entry);
         table.numbers.insert(D, 6);
         table.put(6, place(3));

@@ -19,8 +19,6 @@ use std::{
 };
 
 pub(crate) const GETATTR: u32 = 3;
-pub(crate) const MKDIR: u32 = 9;
-pub(crate) const RENAME: u32 = 12;
 pub(crate) const RELEASE: u32 = 18;
 pub(crate) const CREATE: u32 = 35;
 pub(crate) const ROOT: u64 = 1;
