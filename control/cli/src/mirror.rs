@@ -513,7 +513,7 @@ fn write_fully(file: &OwnedFd, bytes: &[u8], at: u64) -> std::result::Result<(),
     Ok(())
 }
 
-/// What has extended attributes.
+/// Something that has extended attributes.
 enum Carrier<'a> {
     /// A file or directory.
     Open(&'a OwnedFd),

@@ -175,7 +175,7 @@ fn a_member_in_use_of_each_level_gives_its_place_to_a_directory_that_holds_the_s
     }
 }
 
-/// What lies below a directory and has extended attributes, with these.
+/// Returns the extended attributes of everything below a directory that has some, by path.
 fn attributes(directory: &Path) -> Vec<String> {
     use sys::rustix::fs::{lgetxattr, llistxattr};
     let (mut found, mut left) = (Vec::new(), vec![directory.to_owned()]);

@@ -102,12 +102,12 @@ impl KeptOverExec {
     }
 }
 
-/// The device and inode number of what a descriptor is open on.
+/// Returns the device and inode number of what a descriptor is open on.
 fn identity(fd: BorrowedFd<'_>) -> Option<[u64; 2]> {
     fstat(fd).ok().map(|stat| [stat.st_dev, stat.st_ino])
 }
 
-/// Whether a descriptor is open for reading and writing.
+/// Tells whether a descriptor is open for reading and writing.
 fn can_write(fd: &OwnedFd) -> bool {
     fcntl_getfl(fd).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use sys::rustix::fs::{FlockOperation, fcntl_lock};
 use sys::rustix::io::{FdFlags, fcntl_getfd};
 
-/// Whether this process has a record lock on a file.
+/// Tells whether this process has a record lock on a file.
 fn has_lock(file: &File) -> bool {
     let (inode, own) = (format!(":{}", file.metadata().unwrap().ino()), std::process::id().to_string());
     let locks = std::fs::read_to_string("/proc/locks").unwrap();

@@ -152,14 +152,14 @@ impl Wanted {
     }
 }
 
-/// A lock of a description, which is asked for on bytes that are not nothing.
+/// Returns the lock that a description asks for. A range of no bytes stands for its first byte.
 fn description_lock(wish: Wish, start: i64, bytes: i64) -> FileLock {
     let last = (start + bytes.max(1) - 1) as u64;
     FileLock { kind: LockKind::Description, excludes: wish == Wish::Exclusive, process: -1, start: start as u64, last }
 }
 
-/// A lock because of which another one cannot be given that is asked for by a description: on the
-/// file of the member that `fd` is open on, or since a member was lost on that of another one.
+/// Returns a lock because of which a description cannot be given the one that it asks for: on the file
+/// of the member that `fd` is open on, or, since a member was lost, on the file of another member.
 fn conflict(handle: &Handle, fd: BorrowedFd<'_>, wish: Wish, (start, bytes): (i64, i64)) -> Result<Option<Held>> {
     let held = ofd_lock::conflict(fd, wish, start, bytes)?;
     let Kind::File(file) = &handle.node else { return Ok(held) };

@@ -241,9 +241,9 @@ fn decide(call: &mut Call, number: usize, row: &Row) -> Verdict {
     }
 }
 
-/// How often a call is tried again of which nobody knows what address has faulted.
+/// The most times that a call is tried again of which nobody knows what address has faulted.
 const GUESS_COUNT: usize = 32;
-/// How often any call is tried again: seconds pass until then.
+/// The most times that any call is tried again. So many tries take seconds.
 const TRY_COUNT: usize = 1 << 16;
 
 /// A call found that a buffer of the program was not there. The call is tried again if the buffer

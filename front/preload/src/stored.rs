@@ -72,7 +72,7 @@ pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment:
             Some(paths::text(path).and_then(|name| prepare(Asked::absolute(found), name, arguments, environment)))
         }
         Where::Array(found) => Some(paths::text(path).and_then(|name| {
-            // What a script's interpreter is told it looks for from the current directory.
+            // An interpreter looks for the script that it is told of from the current directory.
             let is_elsewhere = directory != directory::AT_FDCWD && !name.starts_with(b"/");
             let name = if is_elsewhere { found.path().text().to_vec() } else { name };
             prepare(found, name, arguments, environment)

@@ -136,8 +136,8 @@ struct Accepted {
     result: Option<isize>,
 }
 
-/// What a placeholder's event tells: in the lower half the place of its request in the list, in the
-/// upper one the request's turn.
+/// The number that a placeholder's event carries: its lower half is the place of the request in the
+/// list, and its upper half is the request's turn.
 #[derive(Clone, Copy)]
 struct Ticket(u64);
 

@@ -27,7 +27,7 @@ enum Outcome {
     Fault,
 }
 
-/// Who has met a fault.
+/// The party that has met a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Party {
     /// An instruction of the program.

@@ -287,15 +287,20 @@ fn threads_that_meet_growth_at_once_all_go_on() {
     }
 }
 
-#[test]
-fn a_call_stores_into_a_mapping_for_longer_than_the_period() {
-    for shape in &SHAPES[..2] {
+/// Runs the part `what` of the program on arrays of these shapes, with each way to notice stores.
+fn succeeds_and_fits(what: &str, shapes: &[Shape]) {
+    for shape in shapes {
         for tracking in ["", "protect"] {
-            let scene = Scene::new(&format!("at-length-{tracking}"), *shape);
-            assert!(scene.run_with("at-length", tracking).success(), "{shape:?} {tracking}");
+            let scene = Scene::new(&format!("{what}-{tracking}"), *shape);
+            assert!(scene.run_with(what, tracking).success(), "{shape:?} {tracking}");
             assert!(scene.fits(), "{shape:?} {tracking}");
         }
     }
+}
+
+#[test]
+fn a_call_stores_into_a_mapping_for_longer_than_the_period() {
+    succeeds_and_fits("at-length", &SHAPES[..2]);
 }
 
 #[test]
@@ -311,26 +316,14 @@ fn what_holds_a_lock_can_be_stored_to_when_the_file_has_grown() {
 /// run ended with SIGSEGV.
 #[test]
 fn a_mapping_is_replaced_while_other_threads_use_it() {
-    for shape in SHAPES {
-        for tracking in ["", "protect"] {
-            let scene = Scene::new(&format!("in-place-{tracking}"), shape);
-            assert!(scene.run_with("in-place", tracking).success(), "{shape:?} {tracking}");
-            assert!(scene.fits(), "{shape:?} {tracking}");
-        }
-    }
+    succeeds_and_fits("in-place", &SHAPES);
 }
 
 /// By chance: where a call was tried again eight times, and stores that another thread had just let
 /// through counted as kept out, half of the runs found that a call had failed (EFAULT).
 #[test]
 fn calls_store_into_a_mapping_that_is_replaced_meanwhile() {
-    for shape in &SHAPES[..2] {
-        for tracking in ["", "protect"] {
-            let scene = Scene::new(&format!("in-place-calls-{tracking}"), *shape);
-            assert!(scene.run_with("in-place-calls", tracking).success(), "{shape:?} {tracking}");
-            assert!(scene.fits(), "{shape:?} {tracking}");
-        }
-    }
+    succeeds_and_fits("in-place-calls", &SHAPES[..2]);
 }
 
 /// By chance: without protection of what is lent before it is followed, most runs fail.
