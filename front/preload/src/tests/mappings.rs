@@ -320,7 +320,7 @@ fn a_mapping_is_replaced_while_other_threads_use_it() {
 }
 
 /// By chance: where a call was tried again eight times, and stores that another thread had just let
-/// through counted as kept out, half of the runs found that a call had failed (EFAULT).
+/// through counted as kept out, 4 of 20 runs found that a call had failed (EFAULT).
 #[test]
 fn calls_store_into_a_mapping_that_is_replaced_meanwhile() {
     succeeds_and_fits("in-place-calls", &SHAPES[..2]);
