@@ -16,6 +16,7 @@ use crate::access;
 use crate::backed;
 use crate::changed::{self, Changed};
 use crate::checked::Rot;
+use crate::claim;
 use crate::config::Config;
 use crate::creation;
 use crate::emptied;
@@ -30,12 +31,10 @@ use crate::reading;
 use crate::runtime::{JobBoard, Runtime};
 use crate::superblock;
 use crate::tables;
-use crate::waiting;
 use crate::why;
 use alloc::vec::Vec;
 use format::{Superblock, Uuid};
 use layout::Geometry;
-use sys::rustix::fs::{FlockOperation, flock};
 use sys::{OsError, OwnedFd};
 use units::MemberSet;
 
@@ -394,14 +393,17 @@ fn blank_roots(findings: &[Finding]) -> Result<Vec<&OwnedFd>, AttachError> {
 /// Creates the array unless another process has done so meanwhile. Returns whether we did.
 fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, AttachError> {
     let roots = blank_roots(findings)?;
-    let Some(first) = roots.first() else { return Ok(false) };
+    if roots.is_empty() {
+        return Ok(false);
+    }
     creation::check(config, &roots)?;
-    waiting::lock(first).map_err(|error| AttachError::os(&config.mounts[0], "lock", error))?;
+    let _claims = claim::take_all(&roots).map_err(|(place, error)| AttachError::os(&config.mounts[place], "take", error))?;
     let again = inspect_all(config)?;
-    let still_blank = again.iter().all(Finding::is_unfinished);
-    let result = if still_blank { superblock::create(config, &roots).map(|()| true) } else { Ok(false) };
-    let _ = flock(first, FlockOperation::Unlock);
-    result
+    if !again.iter().all(Finding::is_unfinished) {
+        return Ok(false);
+    }
+    blank_roots(&again)?;
+    superblock::create(config, &roots).map(|()| true)
 }
 
 /// Notes of the members in `out`, which processes that are attached do without, that they are not
@@ -543,7 +545,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(Array::attach(&config).map(drop)));
         let refused = receiver.recv_timeout(core::time::Duration::from_secs(20)).expect("it is waited for");
-        assert_eq!(refused.unwrap_err().os_error(), OsError::TIMEDOUT);
+        assert_eq!(refused.unwrap_err().os_error(), OsError::BUSY);
         drop(held);
     }
 

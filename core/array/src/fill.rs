@@ -18,6 +18,7 @@
 use crate::Array;
 use crate::access;
 use crate::changed::{put_kept, remove_left};
+use crate::claim::inspect_alone;
 use crate::error::AttachError;
 use crate::journal::copy_onto;
 use crate::member::{Standing, inspect};
@@ -53,7 +54,7 @@ impl Array {
         if is_flawed {
             self.require_flaw(slot)?;
         }
-        let finding = inspect(path)?;
+        let (_claim, finding) = inspect_alone(path)?;
         let root = finding.refillable_root(self.uuid, slot)?;
         probe(path, root)?;
         if is_flawed && self.in_use().contains(slot) {

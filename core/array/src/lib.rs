@@ -12,6 +12,7 @@ mod assemble;
 pub mod backed;
 mod changed;
 mod checked;
+mod claim;
 pub mod config;
 mod creation;
 mod emptied;

@@ -412,6 +412,15 @@ impl Finding {
         self.superblock().map(|superblock| superblock.event_count).or_else(outlined)
     }
 
+    /// The directory at the path; None if there is none that could be opened.
+    pub(crate) fn root(&self) -> Option<&OwnedFd> {
+        match &self.what {
+            What::Plain { root, .. } | What::Damaged { root, .. } => Some(root),
+            What::Member { directories, .. } => Some(&directories.root),
+            What::Nothing | What::Failed(_) | What::Refused(_) | What::Newer { .. } => None,
+        }
+    }
+
     pub(crate) fn superblock(&self) -> Option<&Superblock> {
         match &self.what {
             What::Member { superblock, .. } => Some(superblock),

@@ -19,6 +19,7 @@
 use crate::Array;
 use crate::access;
 use crate::changed::{put_kept, remove_left};
+use crate::claim::inspect_alone;
 use crate::error::AttachError;
 use crate::fill::stale;
 use crate::journal::copy_onto;
@@ -87,7 +88,7 @@ impl Array {
     /// As for [`Array::begin_member`]; also for a directory that is a member, or a copy of one.
     pub fn begin_successor(&self, slot: Slot, path: &[u8]) -> Result<Successor, AttachError> {
         let failed = |action| move |error| AttachError::os(path, action, error);
-        let finding = inspect(path)?;
+        let (_claim, finding) = inspect_alone(path)?;
         let root = finding.refillable_root(self.uuid, slot)?;
         let identity = |root: &OwnedFd| fstat(root).map(|stat| (stat.st_dev, stat.st_ino));
         let own = identity(root).map_err(failed("look at"))?;

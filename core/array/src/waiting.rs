@@ -4,7 +4,7 @@
 //! The fault it exists for: a user who may open a file may lock it, and never let go.
 
 use sys::rustix::fs::{FlockOperation, flock};
-use sys::{OsError, OwnedFd, Result};
+use sys::{AsFd, OsError, OwnedFd, Result};
 
 /// How long another process may have a file of the array locked: it does so while it makes a
 /// journal, or assembles or creates the array.
@@ -21,11 +21,19 @@ const REST_PART: u64 = 8;
 /// # Errors
 /// `TIMEDOUT` if a process keeps it.
 pub(crate) fn lock(file: &OwnedFd) -> Result<()> {
+    lock_within(file, WAIT_SECONDS)
+}
+
+/// Does as [`lock`] does, with another time after which the wait ends.
+///
+/// # Errors
+/// `TIMEDOUT` if a process keeps it.
+pub(crate) fn lock_within(file: impl AsFd, seconds: u64) -> Result<()> {
     let begin_ns = sys::clock::monotonic_ns();
     loop {
         let waited_ns = sys::clock::monotonic_ns() - begin_ns;
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(OsError::AGAIN) if waited_ns < WAIT_SECONDS * 1_000_000_000 => {}
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(OsError::AGAIN) if waited_ns < seconds * 1_000_000_000 => {}
             Err(OsError::AGAIN) => return Err(OsError::TIMEDOUT),
             Err(OsError::INTR) => continue,
             result => return result,
