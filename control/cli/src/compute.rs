@@ -137,7 +137,27 @@ pub(crate) fn compute(
     tell_of(EventKind::RebuildFinished, count, "the member is in sync");
     let seconds = begun.elapsed().as_secs_f64();
     let names: Vec<String> = rebuilding.iter().map(|slot| Shown(&members[slot].path).to_string()).collect();
-    Ok(format!("{thing}: {} in sync; {count} files, {} computed in {seconds:.1} s\n", names.join(", "), bytes_text(bytes)))
+    // Of a file without a name nobody can compute anything while its programs have it open.
+    let nameless = core.unbuilt().map_err(cannot)?.iter().filter(|file| core.goes_without(file.attribute)).count();
+    let without = if nameless == 0 { String::new() } else { beside_nameless(nameless) };
+    Ok(format!(
+        "{thing}: {} in sync; {count} files, {} computed in {seconds:.1} s{without}\n",
+        names.join(", "),
+        bytes_text(bytes)
+    ))
+}
+
+/// What is said of files without a name that the member has nothing of, although it is in sync.
+fn beside_nameless(count: usize) -> String {
+    let [files, are, they, them] = if count == 1 {
+        ["file without a name that a program has", "is", "it", "it"]
+    } else {
+        ["files without names that programs have", "are", "they", "them"]
+    };
+    format!(
+        "; {count} {files} open since before {are} not on it: should another member go out before the program closes {them}, \
+         {they} may be lost"
+    )
 }
 
 /// Says why files are left that still wait: `failed` is one of them, and what happened to it.

@@ -697,3 +697,38 @@ fn programs_from_before_are_named() {
     assert!(rebuilt.status.success(), "{}", err(&rebuilt));
     assert_right(&bench, &members);
 }
+
+/// A member is in sync although files without names are not on it, which programs have open since
+/// before: that is said.
+#[test]
+fn files_without_names_that_a_member_lacks_are_told() {
+    let members: Vec<String> = (0..3).map(|slot| format!("m{slot}")).collect();
+    let bench = create("5", &members, &[]);
+    let holds = |script: &str, ready: &str| {
+        let mut command = bench.command(&["run", "db", "--"]);
+        command.args(["sh", "-ec", &format!("{script}; : > /data/{ready}; exec sleep 600")]).env("CXLRAID_LIB", library());
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !bench.path("m0/data").join(ready).exists() {
+            assert!(Instant::now() < until);
+            sleep(Duration::from_millis(20));
+        }
+        child
+    };
+    let mut before = holds("exec 3>/data/a", "first");
+    assert!(bench.run(&["fail", "db", "m1"]).status.success());
+    // The member is begun, and comes into use when the first program has ended.
+    assert!(!bench.run(&["rebuild", "db"]).status.success());
+    let mut after = holds("exec 3>/data/u; echo held >&3; rm /data/u", "second");
+    before.kill().unwrap();
+    before.wait().unwrap();
+    let rebuilt = bench.run(&["rebuild", "db", "--wait", "60"]);
+    assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+    let line = out(&rebuilt);
+    assert!(line.contains("1 file without a name that a program has open since before is not on it"), "{line}");
+    after.kill().unwrap();
+    after.wait().unwrap();
+    assert_eq!(bench.run(&["status", "db"]).status.code(), Some(0));
+    let again = out(&bench.run(&["scrub", "db"]));
+    assert!(again.contains("everything fits"), "{again}");
+}
