@@ -35,13 +35,27 @@ static TOLD_OF_LOW: AtomicUsize = AtomicUsize::new(0);
 pub fn base() -> u32 {
     match BASE.load(Ordering::Relaxed) {
         0 => {
-            let limit = getrlimit(Resource::Nofile).current.unwrap_or(BASE_MAX * 2);
-            let base = (limit / 2).clamp(BASE_MIN.into(), BASE_MAX) as u32;
+            let base = base_of_limit();
             BASE.store(base, Ordering::Relaxed);
             base
         }
         base => base,
     }
+}
+
+/// The number from which on our descriptors would lie if the process began with the limit that it has
+/// now.
+#[must_use]
+pub fn base_of_limit() -> u32 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(BASE_MAX * 2);
+    (limit / 2).clamp(BASE_MIN.into(), BASE_MAX) as u32
+}
+
+/// Gives our descriptors room under a limit that has been lowered: from now on they lie from `lowered`
+/// on, where that is below [`base`]. Those that are open stay where they are. Without that each would
+/// stay at the lowest free number, which is the program's.
+pub fn lower_base(lowered: u32) {
+    let _ = BASE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| (lowered < before).then_some(lowered));
 }
 
 /// Moves a descriptor that is to stay open there and remembers it. If there is no room above, it stays

@@ -208,6 +208,20 @@ static void limit_lowered(void)
         open_ones[fd] = 1;
         write_to_closed(open_ones);
         show_content(in(d, "lowered"));
+        /* The lowest free numbers are the program's, and it may choose others. */
+        char name[16];
+        for (int i = 0; i < 12; i++) {
+            snprintf(name, sizeof name, "low%d", i);
+            int other = make_in(d, name, block, 5);
+            printf("number %d, ", other - fd);
+            MUST(pwrite(other, name, 5, 0) == 5);
+        }
+        printf("\n");
+        for (int to = fd + 20; to < fd + 60; to += 13) {
+            MUST(dup2(fd, to) == to && pwrite(to, "chosen", 6, to) == 6 && close(to) == 0);
+            show_content(in(d, "lowered"));
+        }
+        show_content(in(d, "low7"));
         fflush(stdout);
         _exit(0);
     }

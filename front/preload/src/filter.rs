@@ -16,13 +16,28 @@ pub(crate) fn open() {
         WANTED[number].store(filter_of(row), Ordering::Relaxed);
     }
     // No call is to reach the kernel with a number of ours.
-    OURS[high_fd::base() as usize..].iter().for_each(|entry| entry.store(KEPT, Ordering::Relaxed));
+    keep_from(high_fd::base());
     high_fd::tell_of_low(watch_descriptor);
     // A descriptor may be its argument.
     WANTED[nr::__NR_ioctl as usize].store(1, Ordering::Relaxed);
     // Closing must be seen for every number, and any number may be a listing of descriptors.
     for number in [nr::__NR_close, nr::__NR_getdents, nr::__NR_getdents64] {
         WANTED[number as usize].store(1, Ordering::Relaxed);
+    }
+}
+
+/// Lets calls on all descriptors from `first` on through.
+fn keep_from(first: u32) {
+    OURS[first as usize..].iter().for_each(|entry| entry.store(KEPT, Ordering::Release));
+}
+
+/// The process may have lowered its limit for descriptors. Ours lie within the new one from now on, if
+/// they lay above it.
+pub(crate) fn follow_limit() {
+    let base = high_fd::base_of_limit();
+    if base < high_fd::base() {
+        keep_from(base);
+        high_fd::lower_base(base);
     }
 }
 

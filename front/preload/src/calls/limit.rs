@@ -3,7 +3,7 @@
 
 use crate::call::{Call, Verdict};
 use crate::uapi::SIGXFSZ;
-use crate::{process, signals};
+use crate::{filter, process, signals};
 use linux_raw_sys::general::{__NR_setrlimit, RLIMIT_FSIZE, RLIMIT_NOFILE};
 use sys::OsError;
 
@@ -21,6 +21,7 @@ pub(crate) fn set(call: &mut Call) -> Verdict {
         if limited == RLIMIT_FSIZE {
             sys::file_limit::refresh();
         } else {
+            filter::follow_limit();
             sys::low_limit::refresh(|| !::array::runtime::is_filtered());
         }
     }
