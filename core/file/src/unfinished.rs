@@ -52,6 +52,9 @@ pub(crate) const TAIL_LONG: u32 = 2;
 /// A value of `SharedFile::tail_unfinished`: a living process has left bytes behind the end, by a write
 /// that failed or before it heard that the file was cut; all else is in order.
 const TAIL_OF_FAILED: u32 = 3;
+/// A value of `SharedFile::tail_unfinished`: the size lock's last owner died while it computed what
+/// members have lost.
+const TAIL_OF_MEND: u32 = 4;
 
 impl Inode {
     /// Takes the stripe locks of `blocks`, and repairs what a writer that died holding one of them
@@ -224,7 +227,7 @@ impl Inode {
         self.with_size_lock(|| {
             let is_due = match shared.tail_unfinished.load(Ordering::Relaxed) {
                 0 => false,
-                TAIL_LONG | TAIL_OF_FAILED => !self.would_lose_set_id(),
+                TAIL_LONG | TAIL_OF_FAILED | TAIL_OF_MEND => !self.would_lose_set_id(),
                 _ => true,
             };
             let finished = if is_due { self.finish_tail() } else { Ok(()) };
@@ -237,7 +240,15 @@ impl Inode {
     pub(crate) fn with_size_lock<T>(&self, look: impl FnOnce() -> T) -> T {
         let (shared, runtime) = (self.shared(), self.files.array().runtime());
         if shared.size_lock.lock(runtime.me(), runtime) == Acquired::Inherited {
-            shared.tail_unfinished.store(1, Ordering::Relaxed);
+            // Who computes what members have lost does nothing else under the lock. These members count
+            // as out for the file again when that has failed.
+            let was_mend = shared.anew.load(Ordering::Acquire) & !shared.cut.load(Ordering::Acquire) != 0;
+            let next = |left| match left {
+                0 | TAIL_LONG if was_mend => Some(TAIL_OF_MEND),
+                TAIL_OF_FAILED | TAIL_OF_MEND if was_mend => None,
+                _ => Some(1),
+            };
+            let _ = shared.tail_unfinished.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         }
         let result = look();
         shared.size_lock.unlock();
@@ -299,9 +310,10 @@ impl Inode {
         }
         self.files.array().before_change()?;
         let held = self.lock_stripes(Blocks::ALL)?;
-        // Nobody has written what is mended then, so the file is as old as before.
-        let is_only_long = self.shared().tail_unfinished.load(Ordering::Relaxed) == TAIL_LONG;
-        let times = if is_only_long { self.times_from_others_than(self.lost_bytes()) } else { None };
+        // Of these nobody has written what is mended, so the file is as old as before.
+        let left = self.shared().tail_unfinished.load(Ordering::Relaxed);
+        let is_unwritten = matches!(left, TAIL_LONG | TAIL_OF_FAILED | TAIL_OF_MEND);
+        let times = if is_unwritten { self.times_from_others_than(self.lost_bytes()) } else { None };
         self.keeping_set_id(|| self.finish_tail_locked())?;
         self.keep_times(times);
         self.shared().tail_unfinished.store(0, Ordering::Relaxed);
