@@ -10,11 +10,14 @@ use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Io, IoFault, Stop, Striper};
 use crate::sums::Summing;
 use crate::walk::{Stripe, Stripes};
+use alloc::vec::Vec;
+use core::ops::Range;
 use core::ptr::null;
 use layout::Geometry;
 use medium::Medium;
 use parity::SOURCES_MAX;
-use units::MemberSet;
+use sys::OsError;
+use units::{MemberSet, Slot};
 
 impl<M: Medium> Striper<'_, M> {
     /// Stores what the members in `lost`, which are in use, ought to hold of a range of whole
@@ -37,6 +40,47 @@ impl<M: Medium> Striper<'_, M> {
         let done = &mut is_done;
         self.guarded(|| (self.table().rebuild)(&io, lost, offset, bytes).map(|found| *done = found))?;
         Ok(is_done)
+    }
+
+    /// Stores what the members in `lost`, which are in use, ought to hold of some rows of a stripe. The
+    /// rows are counted from the beginning of each chunk (at RAID 1, where stripe 0 is meant, from that
+    /// of the file). `data` is what the data columns hold of these rows: column after column, each of
+    /// which begins `stride` bytes behind the one before. What the other members hold stays as it is.
+    /// The caller has locked the stripe, and has the space of the rows on the members in `lost`. No
+    /// guard is open.
+    ///
+    /// # Errors
+    /// `INVAL` if `data` is shorter than that; a fault of a member in `lost`.
+    pub fn store_lost(&self, lost: MemberSet, stripe: u64, rows: Range<u64>, data: &[u8], stride: usize) -> Result<(), IoFault> {
+        let (io, geometry, lost) = (self.io(), self.geometry, lost.minus(self.out));
+        let (at, bytes) = (geometry.member_offset(stripe) + rows.start, (rows.end - rows.start) as usize);
+        let (columns, parity_count) = (geometry.data_columns(), geometry.level().parity_count());
+        let held = |column: usize| data.get(column * stride..).and_then(|data| data.get(..bytes));
+        let sources = (0..columns).map(|column| held(column).ok_or(IoFault::Os(OsError::INVAL)));
+        let sources: Vec<&[u8]> = sources.collect::<Result<_, _>>()?;
+        let mut parities: Vec<u8> = Vec::new();
+        if (0..parity_count).any(|which| lost.contains(geometry.parity_slot(stripe, which))) {
+            parities.resize(parity_count * bytes, 0);
+            let places: Vec<*const u8> = sources.iter().map(|source| source.as_ptr()).collect();
+            let (p, q) = parities.split_at_mut(bytes);
+            // SAFETY: each source and each parity that the level has is `bytes` long.
+            unsafe {
+                match parity_count {
+                    1 => self.kernels.parity_p(&places, p.as_mut_ptr(), bytes),
+                    _ => self.kernels.parity_pq(&places, p.as_mut_ptr(), q.as_mut_ptr(), bytes),
+                }
+            }
+        }
+        let copies = |column: usize| (0..geometry.copy_count()).map(move |copy| geometry.data_slot(stripe, column, copy));
+        let of_data = sources.iter().enumerate().flat_map(|(column, source)| copies(column).map(move |slot| (slot, *source)));
+        let of_parity =
+            parities.chunks_exact(bytes.max(1)).enumerate().map(|(which, parity)| (geometry.parity_slot(stripe, which), parity));
+        let stores: Vec<(Slot, &[u8])> = of_data.chain(of_parity).filter(|(slot, _)| lost.contains(*slot)).collect();
+        stores.iter().try_for_each(|&(slot, _)| self.forget_sums_on(slot, at, bytes as u64))?;
+        self.guarded(|| {
+            // SAFETY: inside a guard; each source is `bytes` long.
+            stores.iter().try_for_each(|&(slot, source)| unsafe { io.store(slot, at, source.as_ptr(), bytes) })
+        })
     }
 
     /// Whether everything fits once [`Self::rebuild`] has computed what the members in `lost` hold,

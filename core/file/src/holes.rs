@@ -7,6 +7,7 @@
 
 use crate::Inode;
 use core::ops::Range;
+use dax::Backing;
 use sys::AsFd as _;
 use sys::rustix::fs::{SeekFrom, seek};
 use sys::{BorrowedFd, OsError};
@@ -88,6 +89,25 @@ impl Inode {
         Ok(None)
     }
 
+    /// The first bytes of the backing files from `from` on, and before `limit`, that some member in use
+    /// has data of, up to where no member has any. None if there are none. What members cannot tell
+    /// counts as data.
+    pub(crate) fn next_run(&self, from: u64, limit: u64) -> Option<Range<u64>> {
+        let start = match self.first_data(from) {
+            Ok(found) => found.filter(|&start| start < limit)?,
+            Err(_) => return (from < limit).then_some(from..limit),
+        };
+        // Some member has this byte at least.
+        let mut end = start;
+        loop {
+            let further = self.in_use().fold(end, |end, (_, backing)| data_end(backing, end).unwrap_or(limit));
+            if further == end || further >= limit {
+                return Some(start..further.max(start + 1).min(limit));
+            }
+            end = further;
+        }
+    }
+
     /// Calls `found` with each part of a range of the backing files that is allocated on a member
     /// in use, and whether it is so on all of them.
     pub(crate) fn each_there(
@@ -139,6 +159,15 @@ impl Inode {
     fn stripe_at(&self, member_offset: u64) -> u64 {
         self.geometry.stripe_of(self.geometry.file_bytes(member_offset))
     }
+}
+
+/// Where the data end that a backing file has at `from`; `from` if there are none.
+fn data_end(backing: &Backing, from: u64) -> Result<u64, OsError> {
+    let fd = backing.fd()?;
+    if seek_member(fd.as_fd(), SeekFrom::Data(from))? != Some(from) {
+        return Ok(from);
+    }
+    Ok(seek_member(fd.as_fd(), SeekFrom::Hole(from))?.unwrap_or(from).max(from))
 }
 
 /// None behind the end of a backing file, or of its data. Nobody uses the position of these

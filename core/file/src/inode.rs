@@ -281,7 +281,7 @@ impl Inode {
     /// Sees to it that loads take no space for holes: a user who may only read could fill the
     /// members.
     #[inline(never)]
-    fn mind_holes(&self) {
+    pub(crate) fn mind_holes(&self) {
         if !self.minds_holes.load(Ordering::Relaxed) {
             self.backing.iter().flatten().for_each(Backing::mind_holes);
             self.minds_holes.store(true, Ordering::Relaxed);

@@ -13,6 +13,7 @@
 
 extern crate alloc;
 
+mod anew;
 mod backings;
 mod beside;
 mod cached;

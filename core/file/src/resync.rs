@@ -27,10 +27,9 @@ use crate::space::cut_unnoticed;
 use crate::stripes::Blocks;
 use crate::table::{InodeTable, Record};
 use crate::undo;
-use alloc::vec::Vec;
-use array::runtime::is_filtered;
-use array::sums::Summing;
-use array::{Array, IoFault, Reading, Rot, Striper};
+use array::{Array, IoFault};
+use core::mem;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
@@ -40,7 +39,7 @@ use sys::rustix::fs::{Timestamps, fstat, futimens};
 use units::MemberSet;
 
 /// Bytes of a file that are made to agree at a time, widened to whole stripes.
-const STEP_BYTES: u64 = 1 << 20;
+pub(crate) const STEP_BYTES: u64 = 1 << 20;
 /// A value of [`array::SharedFile::resync_waits`]: the noted bytes agree on all members in use, and
 /// the note is kept for a member that is out. (0: no note; any other value: there is work to do.)
 const WAITS_FOR_MEMBER: u32 = 2;
@@ -403,7 +402,7 @@ impl Inode {
     }
 
     /// Resync handles whole multiples of this many bytes: a stripe, or 1 if there are no chunks.
-    const fn stripe_step(&self) -> u64 {
+    pub(crate) const fn stripe_step(&self) -> u64 {
         if self.geometry.level().has_chunks() { self.geometry.stripe_bytes() } else { 1 }
     }
 
@@ -455,23 +454,31 @@ impl Inode {
             // scrub is to find it.
             let (noted, keeps_copies) = (self.stripes_of(range, size), self.geometry.level().parity_count() == 0);
             let may_stay = |offset, bytes| keeps_copies && (offset + bytes <= noted.0 || noted.1 <= offset);
-            // A filter of system calls may end the process for a call that it has not made before.
-            let populates = size >= STEP_BYTES && !is_filtered();
             let array = self.files.array();
-            self.each_step(0, size, |offset, bytes| {
-                if !array.goes_on_computing(bytes, &|| self.is_waited_for()) {
+            let agree = |done: Range<u64>| {
+                self.doubt_what_is_stored(done.end);
+                self.agree_step(done.start, done.end - done.start)
+            };
+            // Bytes of the file that are computed, and of which copies or other redundancy may not fit. They
+            // are compared once all rows of their stripes are computed: rows that are not yet would be
+            // taken for what the member has, and win.
+            let mut unsure = 0..0;
+            self.compute_lost(lost, size, |piece, compute| {
+                if !array.goes_on_computing(piece.bytes, &|| self.is_waited_for()) {
                     return Err(OsError::CANCELED);
                 }
-                self.fill_holes(offset, offset + bytes.next_multiple_of(self.stripe_step()))?;
-                if populates {
-                    self.populate(lost, offset, bytes);
+                let end = piece.offset + piece.bytes;
+                if unsure.end <= piece.offset && !unsure.is_empty() {
+                    agree(mem::take(&mut unsure))?;
                 }
-                if self.rebuild_step(lost, offset, bytes)? || may_stay(offset, bytes) {
-                    return Ok(());
+                if !compute()? && !may_stay(piece.offset, piece.bytes) {
+                    unsure = if unsure.is_empty() { piece.offset..end } else { unsure.start..end };
                 }
-                self.doubt_what_is_stored(offset + bytes);
-                self.agree_step(offset, bytes)
+                Ok(())
             })?;
+            if !unsure.is_empty() {
+                agree(unsure)?;
+            }
             self.doubt_what_is_stored(size);
             return self.on_members(|backing| backing.persist(0, self.geometry.member_bytes(size)));
         }
@@ -568,7 +575,7 @@ impl Inode {
     ///
     /// # Errors
     /// `IO` if they could be computed if the members that are out were in use.
-    fn can_compute(&self, lost: MemberSet) -> Result<bool, OsError> {
+    pub(crate) fn can_compute(&self, lost: MemberSet) -> Result<bool, OsError> {
         let can = self.geometry.survives(self.out().union(lost));
         if !can && self.geometry.survives(lost) { Err(OsError::IO) } else { Ok(can) }
     }
@@ -586,59 +593,5 @@ impl Inode {
         let gone = runtime.out().minus(runtime.out_unrecorded());
         let is_beyond_hope = || !self.geometry.survives(gone.union(lost).union(short));
         if can == Err(OsError::IO) && self.can_compute(lost).is_ok() && is_beyond_hope() { Ok(false) } else { can }
-    }
-
-    /// Puts the pages of these members in place that are about to be stored to: a fault for each of
-    /// them costs more than computing its bytes.
-    fn populate(&self, lost: MemberSet, offset: u64, bytes: u64) {
-        let [start, end] = [offset, offset + bytes].map(|at| self.geometry.member_bytes(at));
-        for (_, backing) in self.in_use().filter(|(slot, _)| lost.contains(*slot)) {
-            backing.populate(start, end - start);
-        }
-    }
-
-    /// Computes what the members in `lost` hold of whole stripes, and of the file's last stripe
-    /// with the zeros behind its end. This can be cut short and repeated: what the other members
-    /// hold stays as it is. Does nothing if the others do not suffice and never will. The range has
-    /// space. Returns whether the redundancy of the stripes is known to fit now.
-    fn rebuild_step(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, OsError> {
-        let whole = bytes.next_multiple_of(self.stripe_step());
-        let before_last = if whole == bytes { bytes } else { whole - self.stripe_step() };
-        loop {
-            let lost = lost.minus(self.out());
-            if lost.is_empty() || !self.can_compute(lost)? {
-                return Ok(false);
-            }
-            let striper = self.striper(self.out());
-            let done = match striper.rebuild(lost, offset, before_last) {
-                Ok(true) if whole == bytes => return Ok(striper.fits_when_rebuilt(lost)),
-                Ok(true) => self.rebuild_by_copy(lost, offset + before_last, offset + bytes),
-                Ok(false) => self.rebuild_by_copy(lost, offset, offset + bytes),
-                Err(fault) => Err(fault),
-            };
-            match done {
-                Ok(()) => return Ok(false),
-                Err(fault) => self.after_fault(fault).and_then(|()| self.files.array().before_change())?,
-            }
-        }
-    }
-
-    /// Reads stripes without the members in `lost`, and writes them to all members in use, with the
-    /// zeros behind the end of the file. Parity comes out as it was.
-    fn rebuild_by_copy(&self, lost: MemberSet, offset: u64, end: u64) -> Result<(), IoFault> {
-        let mut data: Vec<u8> = alloc::vec![0; (end - offset).next_multiple_of(self.stripe_step()) as usize];
-        // SAFETY: `data` has as many bytes as the range, or more.
-        unsafe {
-            // Where copies differ, the one that readers have seen and the others will be made equal
-            // to.
-            let without = Striper { reading: Reading::LOWEST, ..self.striper(self.out().union(lost)) };
-            let bytes = (end - offset) as usize;
-            match without.sums {
-                Summing::Off => without.read(offset, data.as_mut_ptr(), bytes)?,
-                // Nothing is made anew from what has rotted.
-                _ => without.read_checked(offset, data.as_mut_ptr(), bytes, true, &mut Rot::default())?,
-            }
-            self.striper(self.out()).write(offset, data.as_ptr(), data.len())
-        }
     }
 }

@@ -61,6 +61,28 @@ impl Backing {
         self.holes.minded.store(true, Ordering::Release);
     }
 
+    /// Notes where data are in `start..end`, for a caller that is about to read all of it and to whom
+    /// the kernel looks at each page once: the reads need no calls then.
+    pub fn look_for_data(&self, start: u64, end: u64) {
+        if !self.holes.are_minded() {
+            return;
+        }
+        let Ok(fd) = self.fd() else { return };
+        let mut at = start;
+        while at < end
+            && let Ok(data) = seek(&fd, SeekFrom::Data(at))
+            && data < end
+            && let Ok(hole) = seek(&fd, SeekFrom::Hole(data))
+            && data < hole
+        {
+            // The rest of a granule at either end is not known.
+            for (window, first, end) in self.runs(data.next_multiple_of(GRANULE_BYTES), hole & !(GRANULE_BYTES - 1)) {
+                window.data_or_new().insert(first, end);
+            }
+            at = hole;
+        }
+    }
+
     /// Returns the mapped bytes from `offset` on that are known to be no hole. None if none is known.
     #[inline(never)]
     pub(crate) fn span_of_known(&self, offset: u64) -> Option<Span> {

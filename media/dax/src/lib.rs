@@ -276,6 +276,15 @@ impl Backing {
         self.with_durable_length(|| self.get_just(start, rounded.min(sys::file_limit::bytes()).max(end)))
     }
 
+    /// Gets space for what may be holes in `start..end`, which lies within the file, and for nothing
+    /// else: the file keeps its length.
+    ///
+    /// # Errors
+    /// The errors are those of [`Medium::allocate`].
+    pub fn fill(&self, start: u64, end: u64) -> Result<(), OsError> {
+        if start >= end || self.is_known(start, end) { Ok(()) } else { self.get_just(start, end) }
+    }
+
     fn get_just(&self, start: u64, end: u64) -> Result<(), OsError> {
         match self.grow(start, end) {
             Ok(()) => {
@@ -344,7 +353,7 @@ impl Backing {
         let end = offset.saturating_add(bytes);
         let mut at = offset & !(PAGE_BYTES as u64 - 1);
         while at < end {
-            let Some(span) = self.span(at) else { return };
+            let Some(span) = self.span_to_store(at) else { return };
             let step = span.bytes.min((end - at) as usize);
             // SAFETY: the range lies within a window, which stays mapped; the call changes no byte.
             let _ = unsafe { madvise(span.start.as_ptr().cast(), step, Advice::LinuxPopulateWrite) };
