@@ -491,7 +491,7 @@ fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another:
         loop {
             let replaces = way == Way::Replace && !out(&bench.run(&["status", "db"])).contains(&new);
             let is_back =
-                || !out(&bench.run(&["status", "db"])).lines().any(|line| line.contains(&lost) && !line.contains("in sync"));
+                || !out(&bench.run(&["status", "db"])).lines().any(|line| line.contains(&format!("/{lost} ")) && !line.contains("in sync"));
             let words: Vec<&str> = match way {
                 Way::ReAdd if !is_back() => vec!["re-add", "db", &lost, "--wait", "60"],
                 _ if replaces => vec!["replace", "db", &lost, &new, "--wait", "60"],
