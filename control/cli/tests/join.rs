@@ -490,8 +490,11 @@ fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another:
         let until = Instant::now() + Duration::from_secs(120);
         loop {
             let replaces = way == Way::Replace && !out(&bench.run(&["status", "db"])).contains(&new);
-            let is_back =
-                || !out(&bench.run(&["status", "db"])).lines().any(|line| line.contains(&format!("/{lost} ")) && !line.contains("in sync"));
+            let is_back = || {
+                !out(&bench.run(&["status", "db"]))
+                    .lines()
+                    .any(|line| line.contains(&format!("/{lost} ")) && !line.contains("in sync"))
+            };
             let words: Vec<&str> = match way {
                 Way::ReAdd if !is_back() => vec!["re-add", "db", &lost, "--wait", "60"],
                 _ if replaces => vec!["replace", "db", &lost, &new, "--wait", "60"],
@@ -553,6 +556,12 @@ fn scene(level: &str, count: usize, way: Way, commands_die: bool, loses_another:
         let _ = fs::remove_dir_all(bench.path(&format!("other{fresh}")));
         programs.pass();
         programs.end_all();
+        if way == Way::ReAdd && !is_taken_out && bench.run(&["status", "db"]).status.code() != Some(0) {
+            // A program that began while the member's directory was away may take it out after all,
+            // when the directory has just come back: that is a loss like any other.
+            let again = bench.run(&["re-add", "db", &members[slot], "--wait", "60"]);
+            assert!(again.status.success(), "{}", err(&again));
+        }
         assert_right(&bench, &members);
         (0..PROGRAM_COUNT).for_each(|index| programs.start(index));
     }

@@ -5,10 +5,13 @@
 //! they get no space. So a rebuild takes on a member about what the others have taken, and members
 //! that are full are no hindrance.
 //!
-//! There are two exceptions, in which the stripes are written to all members: where a block has
-//! rotted of which the others give the bytes, so that redundancy which fits the rotten bytes is not
-//! made afterwards; and in the file's last stripe, while something else than zeros may lie behind the
-//! end ([`crate::unfinished`]).
+//! There is one exception, in which the stripes are written to all members: where a block has rotted of
+//! which the others give the bytes, so that redundancy which fits the rotten bytes is not made
+//! afterwards.
+//!
+//! What lies behind the file's end in its last stripe is computed as well, and not taken for zeros: a
+//! mapping may have stored something there, or a process that died, and parity counts it. Zeros in one
+//! column would make of another one, which is out, bytes that nobody wrote.
 
 use crate::Inode;
 use crate::resync::STEP_BYTES;
@@ -17,7 +20,6 @@ use array::runtime::is_filtered;
 use array::sums::Summing;
 use array::{IoFault, Reading, Rot, Striper};
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 use sys::OsError;
 use units::MemberSet;
 
@@ -31,6 +33,8 @@ pub(crate) struct Piece {
     rows: Range<u64>,
     /// Tells whether `rows` are all rows of the stripes.
     is_whole: bool,
+    /// How many bytes of the file are computed.
+    pub(crate) computed_bytes: u64,
 }
 
 impl Inode {
@@ -44,6 +48,8 @@ impl Inode {
         mut each: impl FnMut(&Piece, &dyn Fn() -> Result<bool, OsError>) -> Result<(), OsError>,
     ) -> Result<(), OsError> {
         self.refresh_allocations();
+        // A process that died while it made such a backing file shorter or longer has told nobody.
+        self.in_use().filter(|(slot, _)| lost.contains(*slot)).for_each(|(_, backing)| backing.forget_allocations());
         // A filter of system calls may end the process for a call that it has not made before.
         let populates = size >= STEP_BYTES && !is_filtered();
         let (mut at, end) = (0, self.geometry.member_bytes(size));
@@ -58,6 +64,10 @@ impl Inode {
                 self.in_use().for_each(|(_, backing)| backing.look_for_data(run.start, run.end));
             }
             self.each_piece(&run, size, |piece| each(piece, &|| self.compute_piece(lost, piece, populates)))?;
+        }
+        if at == 0 && end > 0 {
+            // All of it is a hole.
+            self.add_flags(format::FLAG_HOLES);
         }
         Ok(())
     }
@@ -87,7 +97,8 @@ impl Inode {
             };
             let offset = first / chunk * stripe;
             let bytes = ((end.div_ceil(chunk) - first / chunk) * stripe).min(size.saturating_sub(offset));
-            visit(&Piece { offset, bytes, rows: at..end, is_whole })?;
+            let computed_bytes = ((end - at) * (stripe / chunk)).min(bytes);
+            visit(&Piece { offset, bytes, rows: at..end, is_whole, computed_bytes })?;
             at = end;
         }
         Ok(())
@@ -102,27 +113,15 @@ impl Inode {
             if lost.is_empty() || !self.can_compute(lost)? {
                 return Ok(false);
             }
-            let done = if self.is_end_doubtful(piece) {
-                self.write_anew(lost, piece).map(|()| false)
-            } else {
-                self.on_some(lost, |backing| backing.fill(piece.rows.start, piece.rows.end))?;
-                if populates {
-                    self.populate(lost, &piece.rows);
-                }
-                self.compute_in_place(lost, piece)
-            };
-            match done {
+            self.on_some(lost, |backing| backing.fill(piece.rows.start, piece.rows.end))?;
+            if populates {
+                self.populate(lost, &piece.rows);
+            }
+            match self.compute_in_place(lost, piece) {
                 Ok(fits) => return Ok(fits),
                 Err(fault) => self.after_fault(fault).and_then(|()| self.files.array().before_change())?,
             }
         }
-    }
-
-    /// Tells whether the file ends within a piece, in the middle of a stripe, and something else than
-    /// zeros may lie behind the end, for which redundancy may count.
-    fn is_end_doubtful(&self, piece: &Piece) -> bool {
-        let is_end_within = !piece.bytes.is_multiple_of(self.stripe_step());
-        is_end_within && self.geometry.level().parity_count() > 0 && self.shared().tail_unfinished.load(Ordering::Relaxed) != 0
     }
 
     /// Puts the pages of these members in place that are about to be stored to: a fault for each of
@@ -146,7 +145,7 @@ impl Inode {
         if rot.block.is_some() {
             return self.write_anew(lost, piece).map(|()| false);
         }
-        // Behind the end of the file there may be bytes that were not read.
+        // What is compared of the file's last stripe ends with the file.
         Ok(!is_cut && striper.fits_when_rebuilt(lost))
     }
 
@@ -154,7 +153,7 @@ impl Inode {
     fn compute_stripes(&self, lost: MemberSet, piece: &Piece, rot: &mut Rot) -> Result<(), IoFault> {
         let stripe_bytes = self.stripe_step();
         let mut data = alloc::vec![0; piece.bytes.next_multiple_of(stripe_bytes) as usize];
-        self.read_without(lost, piece.offset, &mut data[..piece.bytes as usize], rot)?;
+        self.read_without(lost, piece.offset, &mut data, rot)?;
         if rot.block.is_some() {
             return Ok(());
         }
@@ -177,9 +176,7 @@ impl Inode {
         let mut data = alloc::vec![0; bytes * self.geometry.data_columns()];
         for (column, held) in (0..).zip(data.chunks_exact_mut(bytes)) {
             let at = column * chunk + rows.start;
-            // Behind the end of the file are zeros.
-            let there = piece.bytes.saturating_sub(at).min(bytes as u64) as usize;
-            self.read_without(lost, piece.offset + at, &mut held[..there], rot)?;
+            self.read_without(lost, piece.offset + at, held, rot)?;
         }
         if rot.block.is_some() {
             return Ok(());

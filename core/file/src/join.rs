@@ -15,6 +15,7 @@ use crate::files::Files;
 use crate::inode::number_of;
 use crate::nameless::Name;
 use crate::rebuild::{KeptFiles, NO_BYTES, lacks};
+use crate::unfinished::note_dead_owner;
 use alloc::vec::Vec;
 use array::runtime::ANSWER_STEP;
 use array::{Marks, SharedFile};
@@ -216,7 +217,7 @@ impl Files {
             if is_taken || is_left() {
                 if !is_taken && shared.size_lock.lock(runtime.me(), runtime) == Acquired::Inherited {
                     // Whoever may write to the file makes good what the dead process left.
-                    shared.tail_unfinished.store(1, Ordering::Relaxed);
+                    note_dead_owner(shared);
                 }
                 let result = act();
                 shared.size_lock.unlock();

@@ -27,6 +27,7 @@ use crate::space::cut_unnoticed;
 use crate::stripes::Blocks;
 use crate::table::{InodeTable, Record};
 use crate::undo;
+use crate::unfinished::TAIL_OF_MEND;
 use array::{Array, IoFault};
 use core::mem;
 use core::ops::Range;
@@ -459,12 +460,12 @@ impl Inode {
                 self.doubt_what_is_stored(done.end);
                 self.agree_step(done.start, done.end - done.start)
             };
-            // Bytes of the file that are computed, and of which copies or other redundancy may not fit. They
-            // are compared once all rows of their stripes are computed: rows that are not yet would be
-            // taken for what the member has, and win.
+            // Bytes of the file that are computed, and of which copies or other redundancy may not fit.
+            // They are compared once all rows of their stripes are computed: rows that are not yet
+            // would be taken for what the member has, and win.
             let mut unsure = 0..0;
             self.compute_lost(lost, size, |piece, compute| {
-                if !array.goes_on_computing(piece.bytes, &|| self.is_waited_for()) {
+                if !array.goes_on_computing(piece.computed_bytes, &|| self.is_waited_for()) {
                     return Err(OsError::CANCELED);
                 }
                 let end = piece.offset + piece.bytes;
@@ -505,7 +506,7 @@ impl Inode {
     fn doubt(&self, end: u64) {
         if end != 0 && undo::is_needed(&self.geometry, self.out()) {
             self.add_flags(format::FLAG_DOUBTFUL);
-            self.doubt_tail(end);
+            self.doubt_tail(end, TAIL_OF_MEND);
         }
     }
 

@@ -21,6 +21,7 @@ use crate::inode::{key, number_of};
 use crate::stripes::{Blocks, StripesHeld};
 use crate::undo;
 use alloc::vec::Vec;
+use array::SharedFile;
 use array::runtime::STRIPE_LOCK_COUNT;
 use core::sync::atomic::Ordering;
 use format::Attribute;
@@ -52,9 +53,9 @@ pub(crate) const TAIL_LONG: u32 = 2;
 /// A value of `SharedFile::tail_unfinished`: a living process has left bytes behind the end, by a write
 /// that failed or before it heard that the file was cut; all else is in order.
 const TAIL_OF_FAILED: u32 = 3;
-/// A value of `SharedFile::tail_unfinished`: the size lock's last owner died while it computed what
-/// members have lost.
-const TAIL_OF_MEND: u32 = 4;
+/// A value of `SharedFile::tail_unfinished`: who computed what members have lost, or made redundancy
+/// fit, has left it in doubt what lies behind the end, or has died. Nobody has written.
+pub(crate) const TAIL_OF_MEND: u32 = 4;
 
 impl Inode {
     /// Takes the stripe locks of `blocks`, and repairs what a writer that died holding one of them
@@ -132,7 +133,7 @@ impl Inode {
             self.undo_dead()?;
             self.repair_blocks(locks)?;
             if undo::is_needed(&self.geometry, self.out()) && locks & self.last_stripe_mask() != 0 {
-                self.doubt_tail(self.size());
+                self.doubt_tail(self.size(), TAIL_OF_FAILED);
             }
             self.shared().stripes_unfinished.fetch_and(!locks, Ordering::Relaxed);
         }
@@ -148,21 +149,30 @@ impl Inode {
 
     /// Notes that bytes behind the end of the file may be no zeros, if the file's last stripe is
     /// among those before `end`. The caller has found that parity may not fit the data of these
-    /// stripes, and a member with data of them is out: what is computed of them may be anything.
-    pub(crate) fn doubt_tail(&self, end: u64) {
+    /// stripes, and a member with data of them is out: what is computed of them may be anything. `kind`
+    /// tells who has left it so.
+    pub(crate) fn doubt_tail(&self, end: u64, kind: u32) {
         let (size, stripe) = (self.size(), self.geometry.stripe_bytes());
         if !size.is_multiple_of(stripe) && end > size / stripe * stripe {
-            self.leave_tail();
+            self.leave_tail_of(kind);
         }
     }
 
-    /// Notes that bytes behind the end of the file may be no zeros. They are made zeros before the
-    /// file grows, if need be by the next process that opens the file.
-    #[cold]
+    /// Notes that a write has left bytes behind the end of the file that may be no zeros. They are made
+    /// zeros before the file grows, if need be by the next process that opens the file.
     pub(crate) fn leave_tail(&self) {
+        self.leave_tail_of(TAIL_OF_FAILED);
+    }
+
+    #[cold]
+    fn leave_tail_of(&self, kind: u32) {
         self.add_flags(format::FLAG_SLACK);
         // If a dead process has left something there, that has still to be finished.
-        let next = |left| matches!(left, 0 | TAIL_LONG).then_some(TAIL_OF_FAILED);
+        let next = |left| match left {
+            0 | TAIL_LONG => Some(kind),
+            TAIL_OF_MEND if kind == TAIL_OF_FAILED => Some(kind),
+            _ => None,
+        };
         let _ = self.shared().tail_unfinished.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
@@ -188,7 +198,9 @@ impl Inode {
             if locks >> (block % STRIPE_LOCK_COUNT as u64) & 1 == 1 {
                 let offset = block * block_bytes;
                 let bytes = block_bytes.min(size - offset);
-                self.resync(offset, bytes)?;
+                if self.striper(self.out()).verify(offset, bytes) != Ok(0) {
+                    self.resync(offset, bytes)?;
+                }
                 if let Some(copy) = &copy {
                     self.follow_block(copy, offset, bytes as usize)?;
                 }
@@ -240,15 +252,7 @@ impl Inode {
     pub(crate) fn with_size_lock<T>(&self, look: impl FnOnce() -> T) -> T {
         let (shared, runtime) = (self.shared(), self.files.array().runtime());
         if shared.size_lock.lock(runtime.me(), runtime) == Acquired::Inherited {
-            // Who computes what members have lost does nothing else under the lock. These members count
-            // as out for the file again when that has failed.
-            let was_mend = shared.anew.load(Ordering::Acquire) & !shared.cut.load(Ordering::Acquire) != 0;
-            let next = |left| match left {
-                0 | TAIL_LONG if was_mend => Some(TAIL_OF_MEND),
-                TAIL_OF_FAILED | TAIL_OF_MEND if was_mend => None,
-                _ => Some(1),
-            };
-            let _ = shared.tail_unfinished.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+            note_dead_owner(shared);
         }
         let result = look();
         shared.size_lock.unlock();
@@ -309,11 +313,12 @@ impl Inode {
             return Ok(());
         }
         self.files.array().before_change()?;
-        let held = self.lock_stripes(Blocks::ALL)?;
-        // Of these nobody has written what is mended, so the file is as old as before.
+        // Of these nobody has written what is mended, so the file is as old as before. Who inherits the
+        // stripe locks may store already.
         let left = self.shared().tail_unfinished.load(Ordering::Relaxed);
-        let is_unwritten = matches!(left, TAIL_LONG | TAIL_OF_FAILED | TAIL_OF_MEND);
+        let is_unwritten = matches!(left, TAIL_LONG | TAIL_OF_MEND);
         let times = if is_unwritten { self.times_from_others_than(self.lost_bytes()) } else { None };
+        let held = self.lock_stripes(Blocks::ALL)?;
         self.keeping_set_id(|| self.finish_tail_locked())?;
         self.keep_times(times);
         self.shared().tail_unfinished.store(0, Ordering::Relaxed);
@@ -353,4 +358,17 @@ impl Inode {
         }
         Ok(())
     }
+}
+
+/// Notes that the last owner of a file's size lock has died, of whom it is not known how far it came.
+pub(crate) fn note_dead_owner(shared: &SharedFile) {
+    // Who computes what members have lost does nothing else under the lock. These members count as out
+    // for the file again when that has failed.
+    let was_mend = shared.anew.load(Ordering::Acquire) & !shared.cut.load(Ordering::Acquire) != 0;
+    let next = |left| match left {
+        0 | TAIL_LONG if was_mend => Some(TAIL_OF_MEND),
+        TAIL_OF_FAILED | TAIL_OF_MEND if was_mend => None,
+        _ => Some(1),
+    };
+    let _ = shared.tail_unfinished.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
 }
