@@ -10,11 +10,14 @@
 //!   without it, and is told so in one line.
 
 use crate::environment::Auxiliary;
-use crate::patch::elf::{DT_DEBUG, Image, ProgramHeader, bias_of_table};
+use crate::patch::elf::{DT_DEBUG, Header, Image, ProgramHeader, bias_of_table};
 use crate::uapi::{AT_RANDOM, PR_GET_AUXV};
 use core::ffi::{CStr, c_char, c_int};
 use linux_raw_sys::general::__NR_prctl;
+use sys::OsError;
 use sys::raw::{check, syscall};
+use sys::rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, accessat, fstatvfs, openat};
+use sys::rustix::io::pread;
 
 /// `struct r_debug` of <link.h>.
 #[repr(C)]
@@ -219,6 +222,50 @@ pub(crate) fn is_glibc_linker(path: &[u8]) -> bool {
     !(begins(b"ld-musl") || begins(b"ld64-uClibc") || begins(b"ld-uClibc") || begins(b"linker64"))
 }
 
+/// Tells whether ld.so can load a library from the file at `name` into the program that this process
+/// executes next: whether the program may read the file, and may have it mapped executable. What
+/// cannot be found out counts as yes.
+pub(crate) fn is_loadable(name: &CStr) -> bool {
+    // This call goes by the real user, who is the effective one of every program that ld.so loads a
+    // library into, and by the capabilities that an exec leaves to that user. It refuses a file that
+    // is mounted `noexec`.
+    let mut is_executable = true;
+    match accessat(CWD, name, Access::READ_OK | Access::EXEC_OK, AtFlags::empty()) {
+        Ok(()) => {}
+        // A library may have a mode without x.
+        Err(OsError::ACCESS) if accessat(CWD, name, Access::READ_OK, AtFlags::empty()).is_ok() => is_executable = false,
+        Err(OsError::ACCESS | OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::NAMETOOLONG) => return false,
+        // A filter's answer says nothing of the file.
+        Err(_) => return true,
+    }
+    let file = match openat(CWD, name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()) {
+        Ok(file) => file,
+        Err(error) => return !matches!(error, OsError::ACCESS | OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::IO),
+    };
+    let is_noexec = |file| fstatvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC));
+    if !is_executable && is_noexec(&file) {
+        return false;
+    }
+    let mut header = [0u8; size_of::<Header>()];
+    let count = pread(&file, &mut header, 0).unwrap_or(0);
+    // SAFETY: the buffer is as long as a header, which is plain numbers.
+    count == header.len() && unsafe { header.as_ptr().cast::<Header>().read_unaligned() }.is_ours()
+}
+
+/// Notes the path by which the dynamic linker has found this library.
+///
+/// # Safety
+/// As for [`Loaded::find`].
+pub(crate) unsafe fn note_name(auxiliary: &Auxiliary) {
+    // SAFETY: the caller's promise.
+    let Some(Loaded { first, .. }) = (unsafe { Loaded::find(auxiliary) }) else { return };
+    // SAFETY: the caller's promise: the list does not change meanwhile.
+    if let Some(entry) = unsafe { entries(first) }.find(|entry| entry.bias == crate::own::address()) {
+        // SAFETY: the library is never unloaded, and its entry stays as long.
+        crate::own::set_name(unsafe { entry.name() });
+    }
+}
+
 /// Moves this library behind AddressSanitizer's in the dynamic linker's list of loaded objects, if
 /// that one is there and comes later. The order in which symbols are searched is kept elsewhere and
 /// stays as it is.
@@ -274,6 +321,7 @@ unsafe fn move_behind(moved: *mut LinkMap, place: *mut LinkMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn entry(bias: usize) -> LinkMap {
         LinkMap { bias, name: core::ptr::null(), dynamic: 0, next: core::ptr::null_mut(), previous: core::ptr::null_mut() }
@@ -332,5 +380,28 @@ mod tests {
         ] {
             assert_eq!(is_glibc_linker(path), expected);
         }
+    }
+
+    #[test]
+    fn a_library_that_is_gone_closed_or_cut_short_is_not_loaded() {
+        let directory = std::env::temp_dir().join(std::format!("cxlraid-loader-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let path = directory.join("library.so");
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        assert!(!is_loadable(&name));
+        std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        // A file system with `noexec` may be what tests are given for temporary files.
+        let is_permitted = sys::rustix::fs::accessat(CWD, name.as_c_str(), Access::EXEC_OK, AtFlags::empty()).is_ok();
+        assert_eq!(is_loadable(&name), is_permitted);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(is_loadable(&name), is_permitted);
+        if !sys::rustix::process::getuid().is_root() {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+            assert!(!is_loadable(&name));
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        std::fs::write(&path, b"\x7fELF").unwrap();
+        assert!(!is_loadable(&name));
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

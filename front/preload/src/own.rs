@@ -1,13 +1,29 @@
-//! What the library knows of itself: where it is loaded, and the settings that its process was
-//! started with.
+//! What the library knows of itself: where it is loaded, from which file, and the settings that its
+//! process was started with.
 
 use crate::environment::Environment;
+use core::ffi::{CStr, c_char};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 static ENVIRONMENT: AtomicPtr<Environment> = AtomicPtr::new(core::ptr::null_mut());
 /// The library's own text in memory.
 static TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// The path by which ld.so has found the library's file; null if that is not known.
+static NAME: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The path by which ld.so has found the library's file. None if that is not known.
+pub(crate) fn name() -> Option<&'static CStr> {
+    let name = NAME.load(Ordering::Acquire);
+    // SAFETY: the name was given to `set_name`, and stays valid.
+    if name.is_null() { None } else { Some(unsafe { CStr::from_ptr(name) }) }
+}
+
+/// Notes the path by which ld.so has found the library's file, when the process starts.
+pub(crate) fn set_name(name: &'static CStr) {
+    NAME.store(name.as_ptr().cast_mut(), Ordering::Release);
+}
 
 /// The settings the process was started with.
 pub(crate) fn environment() -> &'static Environment {

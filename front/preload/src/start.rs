@@ -97,6 +97,8 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     // SAFETY: as above.
     let environment = Box::leak(Box::new(unsafe { Environment::copy(variables) }));
     own::set_environment(environment);
+    // SAFETY: the caller's promise.
+    unsafe { loader::note_name(auxiliary) };
     if let Some(path) = environment.get_c_str(b"CXLRAID_TRACE") {
         coverage::start(path);
     }

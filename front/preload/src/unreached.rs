@@ -13,11 +13,14 @@
 //! ld.so loads the library. So the library is not loaded into a program that is linked statically,
 //! or is for another processor than ld.so's (a 32-bit one), or gains rights by being executed
 //! (ld.so(8), secure-execution mode). In a program that is linked with another C library than
-//! glibc, the library stands aside.
+//! glibc, the library stands aside. The library is not loaded either where ld.so cannot have its
+//! file: the file was removed, is not in the program's root directory (chroot(2)), or is closed to
+//! the program's user. A program that may not be read may be linked statically, and counts as one
+//! that is.
 
 use crate::calls::node::{Held, Node};
 use crate::calls::process::{note_parted, part_from_processes};
-use crate::calls::{OPEN, directory};
+use crate::calls::{OPEN, directory, rights};
 use crate::descriptors::Claim;
 use crate::descriptors::descriptor_flags;
 use crate::exec::{Target, window};
@@ -26,12 +29,15 @@ use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::patch::go::is_of_go;
 use crate::report::report;
 use crate::uapi::PATH_MAX;
-use crate::{guest, process, program};
+use crate::{guest, own, process, program};
 use core::ffi::CStr;
 use core::fmt;
 use heap::vec::Vec;
-use linux_raw_sys::general::{AT_EMPTY_PATH, F_GETFD, F_SETFD, FD_CLOEXEC};
-use sys::rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, accessat, fstat, fstatvfs, getxattr, openat};
+use linux_raw_sys::general::{__NR_faccessat2, AT_EACCESS, AT_EMPTY_PATH, F_GETFD, F_SETFD, FD_CLOEXEC, X_OK};
+use sys::raw::{check, syscall};
+use sys::rustix::fs::{
+    CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, StatVfsMountFlags, fgetxattr, fstat, fstatvfs, getxattr, openat, statfs,
+};
 use sys::rustix::io::{dup, pread};
 use sys::rustix::process::{getegid, geteuid, getgid, getuid};
 use sys::rustix::thread::no_new_privs;
@@ -43,10 +49,20 @@ const SCRIPT_DEPTH_MAX: usize = 5;
 /// The setting; if its value is `refuse`, programs without the library are not executed.
 pub(crate) const SETTING: &[u8] = b"CXLRAID_UNREACHED";
 
-/// A process in the array's directory goes to the first of these that exists. Nobody can make files
-/// in them, not root either. The first one is empty, so that a program that looks through its
-/// directory finds nothing.
+/// A process in the array's directory goes to the first of these that is a directory of proc(5).
+/// Nobody can make files in them, not root either. The first one is empty, so that a program that
+/// looks through its directory finds nothing.
 const PLACES: [&CStr; 3] = [c"/proc/tty/ldisc", c"/proc/fs", c"/proc"];
+
+/// Those of [`PLACES`] that are there.
+fn places() -> impl Iterator<Item = &'static CStr> {
+    PLACES.into_iter().filter(|place| statfs(*place).is_ok_and(|found| found.f_type == PROC_SUPER_MAGIC))
+}
+
+/// What a message calls the process' current directory, which is one of the array.
+fn shown_directory() -> Vec<u8> {
+    directory::path_of(directory::AT_FDCWD).unwrap_or_else(|| b"a directory of the array".to_vec())
+}
 
 /// Why a program runs without the library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,17 +78,36 @@ pub(crate) enum Why {
     OtherLibrary,
     /// It is written in Go, and the library stands aside in it ([`crate::patch::go`]).
     Go,
+    /// It could have the library, whose file ld.so will not be able to load there.
+    NoLibrary,
+    /// It may not be read. If it is linked statically, it runs without the library.
+    Unreadable,
 }
 
 impl fmt::Display for Why {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
+            Self::NoLibrary => {
+                let name = Shown(own::name().unwrap_or_default().to_bytes());
+                return write!(formatter, "cannot load {name} (it is not there, is damaged, or is closed to this user)");
+            }
+            Self::Unreadable => "may not be read, so it may be linked statically,",
             Self::Static => "is linked statically",
             Self::OtherProcessor => "is not an x86-64 program",
             Self::Rights => "runs in secure-execution mode (ld.so(8))",
             Self::OtherLibrary => "is not linked with glibc",
             Self::Go => "is written in Go",
         })
+    }
+}
+
+impl Why {
+    /// What is said of the program's run.
+    const fn runs(self) -> &'static str {
+        match self {
+            Self::Unreadable => "may run",
+            _ => "runs",
+        }
     }
 }
 
@@ -127,13 +162,24 @@ impl Withheld {
 }
 
 /// Why the program to be executed will run without the library. None if the library will be in it,
-/// or if it cannot be executed. None, too, if it cannot be told: a program that may not be read
-/// (unless its mode shows that it gains rights), or one of a format that binfmt_misc knows.
+/// or if it cannot be executed. None, too, if it is of a format that binfmt_misc knows.
 pub(crate) fn why(target: Target) -> Option<Why> {
     let file = file_of(target)?;
-    let may_execute = accessat(&file, c"", Access::EXEC_OK, AtFlags::EMPTY_PATH | AtFlags::EACCESS);
+    if is_closed(&file) { None } else { why_file(&file, 0) }
+}
+
+/// Tells whether the kernel will refuse to execute a file for want of the right to.
+fn is_closed(file: &OwnedFd) -> bool {
+    // A filter may end a process for a call that it does not know.
+    if rights::are_calls_restricted() {
+        return false;
+    }
+    let flags = (AT_EMPTY_PATH | AT_EACCESS) as usize;
+    let args = [file.as_raw_fd() as usize, c"".as_ptr() as usize, X_OK as usize, flags, 0, 0];
+    // SAFETY: a question about a descriptor that is open; the string is read.
+    let answer = check(unsafe { syscall(__NR_faccessat2 as usize, args) });
     // Another error may be a filter's or an older kernel's, which knows nothing of the file.
-    if may_execute == Err(OsError::ACCESS) { None } else { why_file(&file, 0) }
+    answer == Err(OsError::ACCESS)
 }
 
 /// Keeps the array's files and directory from a program that is about to be executed without the
@@ -182,8 +228,8 @@ pub(crate) fn withhold(
         return Err(OsError::ACCESS);
     }
     let (inside, place) = if is_inside {
-        let inside = directory::path_of(directory::AT_FDCWD).unwrap_or_default();
-        match PLACES.iter().find_map(|place| Some((directory::leave_for(place, false).ok()?, *place))) {
+        let inside = shown_directory();
+        match places().find_map(|place| Some((directory::leave_for(place, false).ok()?, place))) {
             Some((before, place)) => {
                 withheld.directory = Some(before);
                 (inside, place)
@@ -201,7 +247,7 @@ pub(crate) fn withhold(
         (Vec::new(), c"")
     };
     withheld.parted = !anchors.is_empty() && part_from_processes();
-    let count = anchors.len();
+    let (count, runs) = (anchors.len(), why.runs());
     let (place, inside) = (Shown(place.to_bytes()), Shown(&inside));
     let (files, are) = if count == 1 { ("file", "is") } else { ("files", "are") };
     let closed = format_args!("{count} open {files} of the array {are} closed for it");
@@ -209,9 +255,9 @@ pub(crate) fn withhold(
     match (is_inside, count) {
         // The line was printed when the exec began.
         _ if !window::is_first() => {}
-        (true, 0) => report!("{name}: {why} and runs without cxlraid: {moved}"),
-        (true, _) => report!("{name}: {why} and runs without cxlraid: {closed}, and {moved}"),
-        (false, _) => report!("{name}: {why} and runs without cxlraid: {closed}"),
+        (true, 0) => report!("{name}: {why} and {runs} without cxlraid: {moved}"),
+        (true, _) => report!("{name}: {why} and {runs} without cxlraid: {closed}, and {moved}"),
+        (false, _) => report!("{name}: {why} and {runs} without cxlraid: {closed}"),
     }
     // The line was written where standard error leads to until now.
     if (withheld.parted || !handover::shares_table())
@@ -244,8 +290,8 @@ pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec
     if !is_inside {
         return Ok(None);
     }
-    let inside = directory::path_of(directory::AT_FDCWD).unwrap_or_default();
-    for place in PLACES {
+    let inside = shown_directory();
+    for place in places() {
         if let Ok(before) = directory::leave_for(place, true) {
             crate::calls::descriptor::close_unheld(before);
             return Ok(Some((place, inside)));
@@ -259,7 +305,7 @@ pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec
 /// Tells whether programs without the library are not executed: by the setting that the program is
 /// given, or, where it is given none, by this process' own.
 pub(crate) fn refuses(given: Option<&[u8]>) -> bool {
-    given.or_else(|| crate::own::environment().get(SETTING)) == Some(b"refuse")
+    given.or_else(|| own::environment().get(SETTING)) == Some(b"refuse")
 }
 
 /// Tells whether a number is that of standard input, output or error.
@@ -268,9 +314,11 @@ pub(crate) const fn is_standard(number: RawFd) -> bool {
 }
 
 /// Opens a symlink itself: what is done with the descriptor fails as if it were closed (`EBADF`), it
-/// leads to no directory, and nothing is opened by way of it (/dev/stdout).
+/// leads to no directory, and nothing is opened by way of it (/dev/stdout). Without /proc nothing is
+/// opened by way of any descriptor, and the root directory takes the symlink's place.
 fn unusable() -> Option<OwnedFd> {
-    openat(CWD, c"/proc/self", OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()
+    let opened = |path: &CStr| openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    opened(c"/proc/self").or_else(|_| opened(c"/")).ok()
 }
 
 /// Makes a number mean something that can neither be read nor written. Returns whether that was done.
@@ -357,7 +405,8 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
     // The last byte stays 0.
     let mut start = [0u8; PAGE_BYTES];
     let Ok(count) = pread(file, &mut start[..PAGE_BYTES - 1], 0) else {
-        return gains_rights(file).then_some(Why::Rights);
+        let is_program = fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        return is_program.then(|| if gains_rights(file) { Why::Rights } else { Why::Unreadable });
     };
     if let Some(line) = start[..count].strip_prefix(b"#!") {
         // The interpreter's name ends at a space or tab, as the kernel reads the line. The kernel
@@ -382,7 +431,8 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
     match interpreter(&headers) {
         None => Some(Why::Static),
         Some(name) if is_of_other_library(file, &name) => Some(Why::OtherLibrary),
-        Some(_) => is_of_go(file, &header, &headers).then_some(Why::Go),
+        Some(_) if is_of_go(file, &header, &headers) => Some(Why::Go),
+        Some(_) => own::name().is_some_and(|name| !crate::loader::is_loadable(name)).then_some(Why::NoLibrary),
     }
 }
 
@@ -405,8 +455,15 @@ fn gains_rights(file: &OwnedFd) -> bool {
         sets_user || sets_group
     });
     let has_capabilities = || {
-        let link = heap::format!("/proc/thread-self/fd/{}", file.as_raw_fd());
-        getxattr(link.as_str(), file::CAPABILITIES, &mut [0u8; 64]).is_ok()
+        let found = match fgetxattr(file, file::CAPABILITIES, &mut [0u8; 64]) {
+            // It was opened with O_PATH.
+            Err(OsError::BADF) => {
+                let link = heap::format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+                getxattr(link.as_str(), file::CAPABILITIES, &mut [0u8; 64])
+            }
+            found => found,
+        };
+        found.is_ok()
     };
     changes || !user.is_root() && has_capabilities()
 }

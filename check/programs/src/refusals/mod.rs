@@ -5,6 +5,7 @@
 //! array does not notice. The cases are in [`table`], room that runs out in [`space`].
 
 mod given;
+mod handed;
 mod loss;
 mod others;
 mod scene;

@@ -1,7 +1,7 @@
 //! The table of wrong settings and members that do not fit.
 
 use super::{
-    Case, Outcome, given, loss, others,
+    Case, Outcome, given, handed, loss, others,
     scene::{Scene, is_root, must},
     unreached,
 };
@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 61] = [
+pub(super) const CASES: [Case; 63] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -75,6 +75,8 @@ pub(super) const CASES: [Case; 61] = [
     case("pid-namespace", unreached::other_pid_namespace),
     case("unreached-refused", unreached::refused),
     case("unreached-rights", unreached::rights),
+    case("handed-without-library", handed::without_library),
+    case("handed-closed-library", handed::closed_library),
     case("loss-inherited", loss::inherited),
     case("loss-held", loss::held),
     case("loss-refused", loss::refused),

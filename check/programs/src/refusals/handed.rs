@@ -1,0 +1,112 @@
+//! Files of the array that a program is handed, where the library cannot load.
+
+use super::{
+    Outcome,
+    scene::{Scene, is_root},
+};
+use crate::{
+    process::Output,
+    report::{Complaints, compare, with_output},
+};
+use std::{io, path::Path};
+
+/// Executes programs after the library's file was renamed. The argument is the library.
+const RENAMED: &str = r#"
+library=$1
+printf 'kept\n' > log && printf '0123456789' > data && exec 5>>log 6<>data || exit
+/bin/echo before >&5; echo $?
+mv "$library" "$library.away"
+/bin/echo lost >&5; echo $?
+/bin/echo lost >&6; echo $?
+/bin/cat <&6; echo $?
+/bin/echo lost >> log; echo $?
+/bin/pwd
+/bin/mkdir made; echo $?
+CXLRAID_UNREACHED=refuse /bin/echo lost >&5; echo $?
+printf 'cut short' > "$library"; chmod 755 "$library"
+/bin/echo lost >&5; echo $?
+mv "$library.away" "$library"
+/bin/echo after >&5; echo $?
+/bin/cat log data; ls
+"#;
+const AFTER_RENAMED: &str = "0\n1\n1\n1\n1\n/proc/tty/ldisc\n1\n126\n1\n0\nkept\nbefore\nafter\n0123456789data\nfile\nlog\n";
+
+/// Runs a script in the array's directory with a library of its own, and compares what it prints.
+fn run(scene: &mut Scene<'_>, script: &str, more: &[&Path], expected: &str, complaints: &mut Complaints) -> io::Result<Output> {
+    let directory = scene.beside("library");
+    if !directory.exists() {
+        std::fs::create_dir(&directory)?;
+    }
+    let library = directory.join("libcxlraid.so");
+    std::fs::copy(&scene.array.place.ground.library, &library)?;
+    scene.set("LD_PRELOAD", library.clone());
+    let text = format!("cd '{}' || exit\n{script}", scene.array.place.data.display());
+    let mut arguments = vec![Path::new("-c"), Path::new(&text), Path::new("bash"), library.as_path()];
+    arguments.extend(more);
+    let found = scene.run("bash", &arguments);
+    scene.reset();
+    let output = Output { stderr: Vec::new(), ..found.clone() };
+    compare(
+        "files that were handed on",
+        &Output { stdout: expected.into(), stderr: Vec::new(), status: "0".into() },
+        &output,
+        complaints,
+    );
+    let scrubbed = scene.array.scrub().output();
+    if !scrubbed.succeeded() || !scrubbed.stderr.is_empty() {
+        complaints.push(with_output("redundancy", &scrubbed));
+    }
+    Ok(found)
+}
+
+/// A program that cannot have the library is given nothing of the array.
+pub(super) fn without_library(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let found = run(scene, RENAMED, &[], AFTER_RENAMED, complaints)?;
+    let says = "/bin/mkdir: cannot load ";
+    let rest = "libcxlraid.so (it is not there, is damaged, or is closed to this user) and runs without cxlraid: 2 open files of the array are closed";
+    if !found.stderr_text().lines().any(|line| line.contains(says) && line.contains(rest)) {
+        complaints.push(with_output(&format!("no line says \"{says}...{rest}\""), &found));
+    }
+    Ok(Outcome::Ran)
+}
+
+/// A user who may not reach the library's file, and one who may not read a program, or not execute it.
+const CLOSED: &str = r#"
+printf 'kept\n' > log && chmod 666 log && chmod 777 . && exec 5>>log || exit
+cp "$2" "$3" && chmod 711 "$3" || exit
+python3 -u -c '
+import os, subprocess, sys
+def become():
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+def run(program, *more):
+    print(subprocess.run([program, *more], close_fds=False, preexec_fn=become).returncode)
+run(sys.argv[2], "5")
+os.chmod(sys.argv[2], 0o600)
+try:
+    run(sys.argv[2], "5")
+except OSError as error:
+    print(error.strerror)
+os.chmod(os.path.dirname(sys.argv[1]), 0o700)
+run("/bin/sh", "-c", "echo lost >&5; echo lost > made")
+' "$1" "$3"
+cat log; ls
+"#;
+const AFTER_CLOSED: &str =
+    "in /proc/tty/ldisc, 2 names, open fails, mkdir fails, 5 is closed\n0\nPermission denied\n2\nkept\nfile\nlog\n";
+
+/// As [`without_library`], by rights.
+pub(super) fn closed_library(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to become somebody else"));
+    }
+    scene.make(complaints);
+    let alone = scene.array.place.ground.assets.join("bin/alone");
+    let copy = scene.beside("alone-711");
+    let found = run(scene, CLOSED, &[&alone, &copy], AFTER_CLOSED, complaints)?;
+    // Nothing is said of the program that is not executed.
+    if found.stderr_text().matches("alone-711: may not be read, so it may be linked statically, and may run").count() != 1 {
+        complaints.push(with_output("one line says that the program may not be read", &found));
+    }
+    Ok(Outcome::Ran)
+}
