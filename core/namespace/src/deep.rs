@@ -15,22 +15,29 @@
 use crate::Namespace;
 use crate::descriptor::link;
 use alloc::vec::Vec;
+use core::ffi::CStr;
 use sys::high_fd::Raised;
-use sys::rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use sys::rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, fstat, openat, readlinkat};
 use sys::rustix::process::getcwd;
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
+
+/// One of a member's tables, by its path in the member.
+const TABLES: &CStr = c".cxlraid/inodes";
 
 /// The path of the current directory as the kernel tells it; of one that was removed, its former
 /// path with ` (deleted)` behind it.
 ///
 /// # Errors
-/// `NAMETOOLONG` if the directory lies deeper than the kernel tells.
+/// `NAMETOOLONG` if the directory lies deeper than the kernel tells; `XDEV` if it does not lie below
+/// the root of the process (chroot(2)), so that no path leads there; `NOENT` if it was removed, and
+/// there is no /proc.
 pub fn current_directory() -> Result<Vec<u8>> {
-    match getcwd(Vec::new()) {
+    let told = match getcwd(Vec::new()) {
         Err(OsError::NOENT) => readlinkat(CWD, c"/proc/thread-self/cwd", Vec::new()),
         told => told,
-    }
-    .map(|path| path.into_bytes())
+    }?;
+    // The kernel writes `(unreachable)` in front of such a path.
+    if told.as_bytes().starts_with(b"/") { Ok(told.into_bytes()) } else { Err(OsError::XDEV) }
 }
 
 /// The path of the nearest directory above `directory` (which may be `AT_FDCWD`) whose path the
@@ -61,7 +68,50 @@ impl Namespace {
                 Ok(host) => self.logical(&host).is_some(),
                 Err(_) => crate::is_backing(fd),
             },
-            Err(_) => false,
+            // There is no /proc, or no such descriptor.
+            Err(_) => is_of_a_member(fd),
         }
+    }
+}
+
+/// Tells whether a descriptor is open on a file or a directory of a member, of any array, without
+/// /proc: a backing file has its attribute, and a directory lies below one that holds a member's
+/// tables. A directory counts as a member's, too, if that cannot be found out: a directory above it is
+/// closed to this user. Anything else counts as none (a FIFO, a file that was opened with O_PATH).
+#[must_use]
+pub fn is_of_a_member(fd: BorrowedFd<'_>) -> bool {
+    match fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::RegularFile) => crate::is_backing(fd),
+        Ok(FileType::Directory) => is_directory_of_a_member(fd),
+        _ => false,
+    }
+}
+
+/// Tells of a directory, which may be `AT_FDCWD`, what [`is_of_a_member`] does.
+#[must_use]
+pub fn is_directory_of_a_member(directory: BorrowedFd<'_>) -> bool {
+    lies_below_tables(directory).unwrap_or(true)
+}
+
+/// Climbs from a directory to the root of the process, or of the mounts if it does not lie below the
+/// former, and tells whether one on the way holds a member's tables.
+///
+/// # Errors
+/// `ACCES` if a directory on the way may not be searched.
+fn lies_below_tables(directory: BorrowedFd<'_>) -> Result<bool> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let identity = |directory: &Raised| fstat(directory).map(|stat| (stat.st_dev, stat.st_ino));
+    let mut at = openat(directory, c".", flags, Mode::empty()).and_then(Raised::new)?;
+    loop {
+        match accessat(&at, TABLES, Access::EXISTS, AtFlags::EACCESS) {
+            Ok(()) => return Ok(true),
+            Err(OsError::NOENT | OsError::NOTDIR) => {}
+            Err(error) => return Err(error),
+        }
+        let above = openat(&at, c"..", flags, Mode::empty()).and_then(Raised::new)?;
+        if identity(&above)? == identity(&at)? {
+            return Ok(false);
+        }
+        at = above;
     }
 }

@@ -17,7 +17,7 @@ use heap::format;
 use heap::string::{String, ToString};
 use heap::vec::Vec;
 use namespace::{Namespace, Node};
-use sys::rustix::fs::{FileType, Mode, OFlags, fstat};
+use sys::rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, fstat};
 use sys::{AsRawFd, BorrowedFd, FromRawFd, OsError};
 use units::Slot;
 
@@ -55,7 +55,6 @@ impl Prefixes {
 
 /// Whether this process may not search the directory of the host above a prefix.
 fn is_closed_above(prefix: &[u8]) -> bool {
-    use sys::rustix::fs::{Access, AtFlags, CWD, accessat};
     let parent = prefix.iter().rposition(|&byte| byte == b'/').map_or(&b"/"[..], |slash| &prefix[..slash.max(1)]);
     accessat(CWD, parent, Access::EXEC_OK, AtFlags::EACCESS) == Err(OsError::ACCESS)
 }
@@ -375,12 +374,27 @@ pub(crate) fn epochs() -> Option<[u64; 2]> {
 /// The error that answers calls on a file that was handed to this process and that it cannot serve.
 #[cold]
 pub(crate) fn lost() -> OsError {
-    match namespace() {
+    let error = match namespace() {
         Ok(_) => OsError::STALE,
         Err(_) => {
             tell();
             OsError::IO
         }
+    };
+    tell_without_proc();
+    error
+}
+
+/// Tells once why what this program was given of the array cannot be served, if that is for want of
+/// /proc.
+#[cold]
+pub(crate) fn tell_without_proc() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let is_there = || accessat(CWD, c"/proc/thread-self", Access::EXISTS, AtFlags::empty()).is_ok();
+    if !is_there() && !TOLD.swap(true, Ordering::Relaxed) {
+        report!(
+            "there is no /proc here, by which the library knows what this program was given of the array; calls on that fail; mount /proc"
+        );
     }
 }
 
@@ -560,7 +574,8 @@ fn refused(fd: BorrowedFd<'_>) -> Option<Node> {
     // The member's directory may have been renamed, so that its path says nothing. A backing file
     // still has its attribute.
     let host = || crate::calls::directory::link_target(fd.as_raw_fd()).or_else(|| namespace::told_ancestor(fd).ok());
-    let is_of_array = || host().is_some_and(|host| logical(&host).is_some());
+    // Without /proc neither is told.
+    let is_of_array = || host().map_or_else(|| namespace::is_of_a_member(fd), |host| logical(&host).is_some());
     match kind {
         FileType::RegularFile if namespace::is_backing(fd) || is_of_array() => Some(Node::Lost),
         FileType::Directory if is_of_array() => Some(Node::Directory(None)),

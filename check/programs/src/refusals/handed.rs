@@ -1,4 +1,5 @@
-//! Files of the array that a program is handed, where the library cannot load.
+//! Files and directories of the array that a program is handed, where the library cannot load, has no
+//! /proc, or runs in another root directory.
 
 use super::{
     Outcome,
@@ -108,5 +109,102 @@ pub(super) fn closed_library(scene: &mut Scene<'_>, complaints: &mut Complaints)
     if found.stderr_text().matches("alone-711: may not be read, so it may be linked statically, and may run").count() != 1 {
         complaints.push(with_output("one line says that the program may not be read", &found));
     }
+    Ok(Outcome::Ran)
+}
+
+/// Executes a program where no /proc is.
+const NO_PROC: &str = r#"
+printf 'kept\n' > log && mkdir sub closed && mkdir -m 777 closed/sub && exec 5>>log 6<>log 7<sub 8<closed/sub || exit
+chmod 700 closed
+python3 -u -c '
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x44000, None) or libc.mount(b"t", b"/proc", b"tmpfs", 0, None):
+    raise OSError(ctypes.get_errno(), "namespace")
+if os.fork() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    os.execv(sys.executable, [sys.executable, "-u", "-c", "import os; os.mkdir(\"made\", dir_fd=8)"])
+print("closed", os.wait()[1] != 0)
+os.execv(sys.executable, [sys.executable, "-u", "-c", """
+import os
+for act in (lambda: os.write(5, b"lost"), lambda: os.pwrite(6, b"lost", 0), lambda: os.ftruncate(6, 0),
+            lambda: os.open("made", os.O_CREAT | os.O_WRONLY, dir_fd=7), lambda: os.mkdir("made", dir_fd=7)):
+    try:
+        act()
+        print("done")
+    except OSError as error:
+        print("refused")
+"""])'
+cat log; ls sub closed/sub
+"#;
+const AFTER_NO_PROC: &str = "closed True\nrefused\nrefused\nrefused\nrefused\nrefused\nkept\nclosed/sub:\n\nsub:\n";
+
+/// What a program inherits is not left to the kernel where /proc does not tell what it is.
+pub(super) fn without_proc(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to mount over /proc"));
+    }
+    scene.make(complaints);
+    let found = run(scene, NO_PROC, &[], AFTER_NO_PROC, complaints)?;
+    if !found.stderr_text().contains("there is no /proc here") {
+        complaints.push(with_output("a line says why", &found));
+    }
+    Ok(Outcome::Ran)
+}
+
+/// Executes programs in another root directory: without the library, with it and without /proc, with
+/// both. The first argument after the library is that directory, the second holds the members.
+const OTHER_ROOT: &str = r#"
+printf 'kept\n' > log && mkdir sub && exec 5>>log || exit
+python3 -u -c '
+import ctypes, os, sys
+library, tree, members = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+def must(result):
+    if result: raise OSError(ctypes.get_errno(), "namespace")
+def bind(path):
+    os.makedirs(tree + path, exist_ok=True)
+    must(libc.mount(path.encode(), (tree + path).encode(), None, 0x5000, None))
+def run(directory, text):
+    child = os.fork()
+    if child == 0:
+        os.chdir(directory); os.chroot(tree)
+        try:
+            os.execv("/bin/sh", ["sh", "-c", text])
+        except OSError as error:
+            print(error.strerror)
+        os._exit(126)
+    print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+must(libc.unshare(0x20000))
+must(libc.mount(b"none", b"/", None, 0x44000, None))
+os.mkdir(tree)
+must(libc.mount(b"t", tree.encode(), b"tmpfs", 0, None))
+for path in ("/usr", "/bin", "/lib", "/lib64", "/dev", members): bind(path)
+os.mkdir(tree + "/proc")
+os.rename(library, library + ".away")
+run("/", "echo lost >&5")
+run("sub", "echo lost > made")
+os.rename(library + ".away", library)
+run("/", "echo lost >&5")
+run("sub", "echo lost > made")
+run(".", "echo lost > made")
+bind("/proc")
+run("/", "echo after >&5")
+run("sub", "echo lost > made")
+run(".", "echo lost > made")
+' "$1" "$2" "$3"
+cat log; ls . sub
+"#;
+const AFTER_OTHER_ROOT: &str = "status 2\nPermission denied\nstatus 126\nstatus 1\nstatus 2\nstatus 2\nstatus 0\nstatus 2\nstatus 2\nkept\nafter\n.:\nfile\nlog\nsub\n\nsub:\n";
+
+/// After chroot(2) an open file goes on where the library finds all that it needs, and nothing is made
+/// in a directory of one member.
+pub(super) fn other_root(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, for chroot(2)"));
+    }
+    scene.make(complaints);
+    let (tree, members) = (scene.beside("tree"), scene.array.place.root.clone());
+    run(scene, OTHER_ROOT, &[&tree, &members], AFTER_OTHER_ROOT, complaints)?;
     Ok(Outcome::Ran)
 }

@@ -101,8 +101,11 @@ pub(crate) fn is_ours(directory: RawFd) -> bool {
 
 /// Whether the current directory is in the array, by what the kernel says.
 fn is_in_array() -> bool {
-    let host = host_cwd().or_else(|| namespace::told_ancestor(CWD).ok());
-    host.is_some_and(|host| array::logical(&host).is_some())
+    // It may not lie below the root of the process; the link leads there all the same.
+    let linked = || sys::rustix::fs::readlink(c"/proc/thread-self/cwd", Vec::new()).ok().map(|path| path.into_bytes());
+    let host = host_cwd().or_else(linked).or_else(|| namespace::told_ancestor(CWD).ok());
+    // Without /proc nothing tells.
+    host.map_or_else(|| namespace::is_directory_of_a_member(CWD), |host| array::logical(&host).is_some())
 }
 
 /// The absolute path of a directory argument, as the program knows it.
@@ -201,7 +204,8 @@ pub(crate) fn link_target_of_any(descriptor: RawFd) -> Option<Vec<u8>> {
 }
 
 /// The kernel's path of the current directory, without a trailing slash. For a directory that was
-/// removed this is its former path ([`namespace::current_directory`]).
+/// removed this is its former path ([`namespace::current_directory`]). None, too, if the directory
+/// does not lie below the root of the process.
 fn host_cwd() -> Option<Vec<u8>> {
     told_cwd().or_else(|| namespace::current_directory().ok())
 }

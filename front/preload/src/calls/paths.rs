@@ -142,9 +142,13 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         let base = if ours { Base::of(base) } else { Base { descriptor: base, twin: None } };
         let epochs = if ours { array::epochs() } else { None };
         let Some(host) = base.host_path() else {
-            // A directory of the array whose path the kernel does not tell lies too deep.
-            let refused = Asked { start: Start::Refused(OsError::NAMETOOLONG), ..Asked::absolute(path.to_vec()) };
-            return if ours { Where::Array(refused) } else { Where::Host };
+            if !ours {
+                return Where::Host;
+            }
+            // A directory of the array whose path the kernel does not tell lies too deep, unless it
+            // does not lie below the root of the process, or there is no /proc.
+            crate::array::tell_without_proc();
+            return Where::Array(Asked { start: Start::Refused(OsError::NAMETOOLONG), ..Asked::absolute(path.to_vec()) });
         };
         let placed = array::placed(&host);
         let start = placed
