@@ -229,6 +229,11 @@ impl<'a> Ground<'a> {
         self.command(&["run", self.name(), "--", program])
     }
 
+    /// The command that runs a program with a mount of its own.
+    pub(crate) fn alone(&self, program: &str) -> Command {
+        self.command(&["run", "--mount", self.name(), "--", program])
+    }
+
     /// A program that the library serves.
     pub(crate) fn intercepted(&self) -> Result<Peer, String> {
         let program = self.programs.dynamic.display().to_string();

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,9 @@ int main(int count, char **arguments) {
         case 'c': result = rewrite(fd); if (result == 0) continue; break;
         case 'v': result = watch(fd); if (result == 0) continue; break;
         case 'k': result = flock(fd, LOCK_EX | LOCK_NB); break;
+        case 'n': result = unshare(CLONE_NEWNS); if (result == 0) continue; break;
+        /* The rest is a program and its arguments. Its environment is empty. */
+        case 'e': { char *none[] = {NULL}; fflush(stdout); result = execve(arguments[index + 1], arguments + index + 1, none); break; }
         case 'u': result = flock(fd, LOCK_UN); break;
         case 'o': result = openat(fd, "inner", O_RDWR | O_CREAT, 0644); result = result < 0 ? result : 0; break;
         }

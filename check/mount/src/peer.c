@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -29,7 +30,7 @@ static char *maps[32];
 static pid_t children[32];
 
 static int flags_of(const char *word) {
-    int flags = strchr(word, 'w') ? O_RDWR : O_RDONLY;
+    int flags = strchr(word, 'w') ? O_RDWR : strchr(word, 'W') ? O_WRONLY : O_RDONLY;
     if (strchr(word, 'c')) flags |= O_CREAT;
     if (strchr(word, 'x')) flags |= O_EXCL;
     if (strchr(word, 'a')) flags |= O_APPEND;
@@ -510,6 +511,7 @@ int main(void) {
         case '4': sscanf(rest, "%d %ld", &k, &x); result = mprotect(maps[k], x, PROT_READ | PROT_WRITE); break;
         case '6': sscanf(rest, "%d", &k); children[k] = fork(); if (!children[k]) while (1) pause(); result = children[k] < 0 ? -1 : 0; break;
         case '7': sscanf(rest, "%d", &k); result = kill(children[k], SIGKILL) || waitpid(children[k], NULL, 0) < 0 ? -1 : 0; break;
+        case '9': result = unshare(CLONE_NEWNS); break;
         case 'S': sscanf(rest, "%d %ld %s", &k, &x, a); memcpy(maps[k] + x, a, strlen(a)); result = msync(maps[k], x + strlen(a), MS_SYNC); break;
         case '8': sscanf(rest, "%d %ld %s", &k, &x, a); memcpy(maps[k] + x, a, strlen(a)); result = 0; break;
         case 'V': sscanf(rest, "%d %ld %ld", &k, &x, &y); memcpy(text, maps[k] + x, y); text[y] = 0; result = y; break;

@@ -62,6 +62,16 @@ impl Peer {
         Ok(Self { child, input, output: BufReader::new(output), root: root.display().to_string() })
     }
 
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the end of the process that was started.
+    pub(crate) fn await_end(&mut self) -> Result<(), String> {
+        self.child.wait().map(drop).map_err(|error| error.to_string())
+    }
+
     /// Has it make a call.
     pub(crate) fn tell(&mut self, line: &str) -> Result<(), String> {
         let line = line.replace('@', &self.root);

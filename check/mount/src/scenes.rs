@@ -1,7 +1,7 @@
 //! What is done on both doors, and what must come of it.
 
 use crate::{
-    Options, dying,
+    Options, alone, dying,
     ground::{Ground, succeed, wait},
     handed, mapped, meanwhile,
     peer::{Peer, Programs},
@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 38] = [
+pub(crate) const ALL: [(&str, Scene); 44] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -50,6 +50,12 @@ pub(crate) const ALL: [(&str, Scene); 38] = [
     ("silent", handed::silent),
     ("raced", handed::raced),
     ("locks-of-threads", handed::locks),
+    ("alone", alone::alone),
+    ("alone-apart", alone::apart),
+    ("alone-started", alone::started),
+    ("alone-twice", alone::twice),
+    ("alone-forbidden", alone::forbidden),
+    ("alone-without-root", alone::without_root),
 ];
 
 /// A scene that fails now and then (one run of fifty), and runs only where it is named: while

@@ -101,7 +101,7 @@ pub fn serve(directory: &Path) -> Result<(), String> {
     let device = mount::device().map_err(|error| told(format!("/dev/fuse: {error:?}")))?;
     let session = Session::new(*view.names(), prefix.as_bytes(), device).map_err(|error| told(format!("{error:?}")))?;
     let manner = Manner { array: "check", allow_other: true, flags: MountFlags::empty() };
-    mount::mount(&session, directory, manner).map_err(|error| told(format!("mount: {error:?}")))?;
+    mount::mount(session.device(), directory, manner).map_err(|error| told(format!("mount: {error:?}")))?;
     session.serve();
     drop(session);
     view.files().detach();

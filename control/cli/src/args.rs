@@ -206,15 +206,23 @@ pub(crate) struct Access {
 ///
 /// The program and what it starts are ordinary, dynamically linked programs. The program lies on the
 /// host, since this command does not see the array itself: 'cxlraid run db -- env /data/program'
-/// starts one that is stored on the array. The exit status is the program's own; 126 or 127 when it
-/// could not be started, as in a shell.
+/// starts one that is stored on the array. With --mount any other programs among them see the array
+/// too: static ones, Go programs, those with a cleaned environment. The exit status is the program's
+/// own; 126 or 127 when it could not be started, as in a shell, and 126 when --mount is refused.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   cxlraid run db -- sqlite3 /data/rows.db
   cxlraid run db -- bash
+  cxlraid run --mount db -- make
   CXLRAID_LEVEL=1 CXLRAID_MOUNTS=/mnt/a:/mnt/b CXLRAID_PATHS=/data cxlraid run -- cp -a src /data")]
 pub(crate) struct Run {
+    /// Mount the array at its paths, which must be directories, for the program and what it starts
+    /// alone; without root in a user namespace, where no other user is known and su and sudo gain
+    /// nothing. The mount ends with the last of these programs. Where the array is mounted already
+    /// that mount is used. Needs /dev/fuse
+    #[arg(short, long, requires = "name")]
+    pub(crate) mount: bool,
     /// Name of the array; without it the environment says which
     pub(crate) name: Option<ArrayName>,
     /// The program and its arguments
@@ -552,6 +560,9 @@ pub(crate) struct Mount {
     /// Do not say where it is mounted
     #[arg(long, hide = true)]
     pub(crate) quiet: bool,
+    /// In the namespace of one program, for `cxlraid run --mount`
+    #[arg(long, hide = true)]
+    pub(crate) private: bool,
 }
 
 /// Take an array's mounts away

@@ -12,7 +12,7 @@ use crate::{
     name::ArrayName,
     names,
     own::Own,
-    policy,
+    policy, private,
     rebuild::{self, Begin},
     registry::Registry,
     rules, run, runtime, scrub, spare,
@@ -49,7 +49,7 @@ fn execute_command(command: Command) -> Result<Exit, Failure> {
         Command::Run(arguments) => {
             let source = source(arguments.name.as_ref())?;
             backed::refill(&source);
-            match run::run(&source, &arguments.program)? {}
+            run::run(&source, arguments.name.as_ref().filter(|_| arguments.mount), &arguments.program)
         }
         Command::Info(arguments) => print(&inspect::view(&source(arguments.name.as_ref())?)?.info_text()),
         Command::Status(arguments) => status(&arguments),
@@ -136,6 +136,15 @@ fn source_to_use(name: Option<&ArrayName>) -> Result<Source, Failure> {
 
 /// Mounts an array.
 pub(crate) fn mount_once(arguments: &Mount) -> Result<Exit, Failure> {
+    if arguments.private {
+        if arguments.foreground {
+            return runtime::unless_lost(private::serve(arguments));
+        }
+        // SAFETY: this process has opened nothing yet.
+        #[allow(unsafe_code)]
+        let _ = unsafe { sys::inherited::close_inherited() };
+        return mount::in_background(arguments);
+    }
     runtime::unless_lost(source_to_use(Some(&arguments.name)).and_then(|source| mount::mount(&source, arguments)))
 }
 
@@ -176,6 +185,7 @@ fn status(arguments: &Status) -> Result<Exit, Failure> {
         match source.and_then(|source| inspect::view(&source)) {
             Ok(mut view) => {
                 names::note(&mut view);
+                view.private = private::among(&view.processes);
                 view.mounted = view.name.as_deref().map(mount::directories_of).unwrap_or_default();
                 views.push(view);
             }
@@ -382,6 +392,7 @@ fn control(name: Option<&ArrayName>, wish: JobWish) -> Result<Exit, Failure> {
 fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {
     let source = source_to_use(name)?;
     let thing = called(&source);
+    private::await_end(&source);
     let stopped = runtime::stop(&source, thing)?;
     print(&if stopped { format!("{thing}: stopped\n") } else { format!("{thing}: was not running\n") })
 }

@@ -146,6 +146,7 @@ pub(crate) fn arguments(words: impl Iterator<Item = OsString>) -> Result<Option<
         options,
         begun: false,
         quiet: true,
+        private: false,
     };
     Ok(Some(mount).filter(|_| !pretends))
 }

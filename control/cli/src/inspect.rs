@@ -186,6 +186,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         wrong_files: wrong_files.collect(),
         names_compared: true,
         mounted: Vec::new(),
+        private: Vec::new(),
         format_version: SUPPORTED.to_string(),
     })
 }

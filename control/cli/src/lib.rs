@@ -38,6 +38,7 @@ mod names;
 mod new_name;
 mod own;
 mod policy;
+mod private;
 mod program;
 mod prometheus;
 mod rebuild;

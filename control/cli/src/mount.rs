@@ -16,7 +16,7 @@ use crate::{
     inspect,
     monitor::notify,
     name::ArrayName,
-    runtime,
+    private, runtime,
     spec::Source,
 };
 use array::{Array, Config};
@@ -38,7 +38,7 @@ use std::{
     time::{Duration, Instant},
 };
 use sys::{
-    AsRawFd as _, OsError, OwnedFd,
+    AsRawFd as _, BorrowedFd, OsError, OwnedFd,
     rustix::{
         fs::{FlockOperation, OFlags, StatVfsMountFlags, flock, fstatvfs},
         mount::MountFlags,
@@ -47,7 +47,7 @@ use sys::{
 };
 
 /// How often a process that serves a mount looks whether it is asked to end.
-const PERIOD: Duration = Duration::from_millis(100);
+pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 /// Those who use a mount whose process is asked to end have so long to end, too.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long a command waits for another one that mounts on the same directory.
@@ -57,11 +57,11 @@ const HOLD_TIME: Duration = Duration::from_secs(30);
 const DESCRIPTOR_COUNT: u64 = 1 << 20;
 
 /// A directory of the array, and where it is mounted.
-struct Place {
-    prefix: Vec<u8>,
-    directory: PathBuf,
+pub(crate) struct Place {
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) directory: PathBuf,
     /// The kernel's number for a mount there whose process has ended.
-    dead: Option<u64>,
+    pub(crate) dead: Option<u64>,
 }
 
 /// Mounts an array.
@@ -119,7 +119,7 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
 }
 
 /// Starts this command once more as the process that serves the mount, and says what that says.
-fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
+pub(crate) fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
     let cannot = |error: io::Error| Failure::new("mount", format!("cannot start its process: {error}"), "try again");
     let own = env::current_exe().map_err(|error| Failure::new("cxlraid", error, "mount /proc"))?;
     let mut command = Command::new(own);
@@ -128,6 +128,9 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
     command.arg0("cxlraid").env_remove("NOTIFY_SOCKET").args(["mount", "--foreground", "--begun"]);
     if arguments.allow_other {
         command.arg("--allow-other");
+    }
+    if arguments.private {
+        command.arg("--private");
     }
     command.arg(format!("--options={}", arguments.options)).arg("--").arg(arguments.name.as_str());
     if let Some(directory) = &arguments.directory {
@@ -141,6 +144,10 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
     if said.is_empty() {
         // It has said on standard error why it ended.
         let status = child.wait().map_err(cannot)?;
+        if status.code().is_none() {
+            let what = format!("the process that was to serve it was ended: {status}");
+            return Err(Failure::new(&arguments.name, what, "see what limits or ends processes here (ulimit -a)"));
+        }
         return Ok(if status.code() == Some(Exit::Usage as i32) { Exit::Usage } else { Exit::Error });
     }
     if !arguments.quiet {
@@ -151,7 +158,7 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
 
 /// What is mounted where: each path of the array at its own place, or the only one at the directory
 /// given.
-fn places(config: &Config, directory: Option<&Path>) -> Result<Vec<Place>, Failure> {
+pub(crate) fn places(config: &Config, directory: Option<&Path>) -> Result<Vec<Place>, Failure> {
     // As the kernel lists mounts.
     let real = |directory: &Path| fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let at = |prefix: &Vec<u8>, directory: &Path| Place { prefix: prefix.clone(), directory: real(directory), dead: None };
@@ -189,6 +196,21 @@ fn check(directory: &Path, config: &Config, source: &Source) -> Result<Option<u6
         Err(error) if error.kind() == io::ErrorKind::NotFound => return fail("there is no such directory".into(), "make it"),
         Err(error) => return fail(error.to_string(), "name a directory that can be used"),
     }
+    check_members(directory, config, source)?;
+    match fs::read_dir(&looked_at).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(dead.filter(|_| under.is_some())),
+        Ok(false) if under.is_some() => {
+            let what = "is not empty under a mount whose process has ended, what is in it would be hidden";
+            fail(what.into(), "say 'cxlraid unmount' and the directory, then empty it, or name another directory")
+        }
+        Ok(false) => fail("is not empty, what is in it would be hidden".into(), "empty it, or name another directory"),
+        Err(error) => fail(error.to_string(), "name a directory that can be read"),
+    }
+}
+
+/// Refuses a directory with a member below it, and one in a member.
+pub(crate) fn check_members(directory: &Path, config: &Config, source: &Source) -> Result<(), Failure> {
+    let fail = |what: String, todo: &str| Err(Failure::new(directory.display(), what, todo));
     let real = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     for member in config.mounts.iter().map(|member| Path::new(OsStr::from_bytes(member))) {
         let member = fs::canonicalize(member).unwrap_or_else(|_| member.to_owned());
@@ -201,15 +223,7 @@ fn check(directory: &Path, config: &Config, source: &Source) -> Result<Option<u6
             return fail(what, "name a directory beside the members");
         }
     }
-    match fs::read_dir(&looked_at).map(|mut entries| entries.next().is_none()) {
-        Ok(true) => Ok(dead.filter(|_| under.is_some())),
-        Ok(false) if under.is_some() => {
-            let what = "is not empty under a mount whose process has ended, what is in it would be hidden";
-            fail(what.into(), "say 'cxlraid unmount' and the directory, then empty it, or name another directory")
-        }
-        Ok(false) => fail("is not empty, what is in it would be hidden".into(), "empty it, or name another directory"),
-        Err(error) => fail(error.to_string(), "name a directory that can be read"),
-    }
+    Ok(())
 }
 
 /// The mount at a directory whose process has ended. It is taken away here if something else is
@@ -254,7 +268,7 @@ fn hold(directory: &Path) -> Result<File, Failure> {
 }
 
 /// Whether the process that serves a mount has ended.
-fn is_dead(directory: &Path) -> bool {
+pub(crate) fn is_dead(directory: &Path) -> bool {
     fs::metadata(directory).is_err_and(|error| error.raw_os_error() == Some(OsError::NOTCONN.raw_os_error()))
 }
 
@@ -262,7 +276,7 @@ fn mounts() -> Result<Vec<Mounted>, Failure> {
     mount::mounted().map_err(no_list)
 }
 
-fn no_list(error: io::Error) -> Failure {
+pub(crate) fn no_list(error: io::Error) -> Failure {
     Failure::new("/proc/self/mountinfo", error, "mount /proc")
 }
 
@@ -271,7 +285,7 @@ fn top(directory: &Path) -> Option<Mounted> {
     mount::top_at(directory).ok()?
 }
 
-fn no_device(error: OsError) -> Failure {
+pub(crate) fn no_device(error: OsError) -> Failure {
     match error {
         OsError::NOENT | OsError::NODEV | OsError::NXIO => {
             Failure::new("/dev/fuse", "is not there", "load the kernel's module: 'modprobe fuse'")
@@ -284,7 +298,7 @@ fn no_device(error: OsError) -> Failure {
 /// Raises this process' limits as far as it may: they are those of the shell that started it, and
 /// have nothing to do with the programs that use the mount. Each file that the kernel remembers takes a
 /// descriptor.
-fn raise_limits() {
+pub(crate) fn raise_limits() {
     for resource in [Resource::Fsize, Resource::Cpu, Resource::As, Resource::Data] {
         let none = Rlimit { current: None, maximum: None };
         let maximum = getrlimit(resource).maximum;
@@ -307,7 +321,9 @@ fn begin(
     devices: Vec<OwnedFd>,
     flags: Flags,
 ) -> Result<Vec<Session>, Failure> {
-    let manner = Manner { array, allow_other: flags.allow_other, flags: mount_flags(files, flags) };
+    let members = files.core().array().members().iter();
+    let found = members.filter_map(|member| fstatvfs(member.root()?).ok()).map(|found| found.f_flag);
+    let manner = Manner { array, allow_other: flags.allow_other, flags: mount_flags(found, flags) };
     let mut sessions: Vec<Session> = Vec::new();
     for (place, device) in places.iter().zip(devices) {
         let begun = mount_one(files, place, device, manner);
@@ -323,11 +339,22 @@ fn begin(
 }
 
 fn mount_one(files: &ArrayFiles, place: &Place, device: OwnedFd, manner: Manner<'_>) -> Result<Session, Failure> {
-    let session = Session::new(*files.names(), &place.prefix, device)
-        .map_err(|error| Failure::new(place.directory.display(), io::Error::from(error), "see 'cxlraid status'"))?;
+    let session = session(files, place, device)?;
+    mount_device(place, session.device(), manner)?;
+    Ok(session)
+}
+
+/// What serves a directory of the array.
+pub(crate) fn session(files: &ArrayFiles, place: &Place, device: OwnedFd) -> Result<Session, Failure> {
+    Session::new(*files.names(), &place.prefix, device)
+        .map_err(|error| Failure::new(place.directory.display(), io::Error::from(error), "see 'cxlraid status'"))
+}
+
+/// Mounts a device at a directory of the array.
+pub(crate) fn mount_device(place: &Place, device: BorrowedFd<'_>, manner: Manner<'_>) -> Result<(), Failure> {
     let mounted = match place.dead {
-        Some(dead) => mount::mount_over_dead(&session, &place.directory, dead, manner),
-        None => mount::mount(&session, &place.directory, manner),
+        Some(dead) => mount::mount_over_dead(device, &place.directory, dead, manner),
+        None => mount::mount(device, &place.directory, manner),
     };
     mounted.map_err(|error| match error {
         OsError::PERM | OsError::ACCESS => {
@@ -338,14 +365,12 @@ fn mount_one(files: &ArrayFiles, place: &Place, device: OwnedFd, manner: Manner<
             format!("cannot be mounted on: {}", io::Error::from(error)),
             "correct the cause, then mount again",
         ),
-    })?;
-    Ok(session)
+    })
 }
 
-/// What is asked for, and what at least one member's mount does not permit.
-fn mount_flags(files: &ArrayFiles, asked: Flags) -> MountFlags {
-    let members = files.core().array().members().iter();
-    let found = members.filter_map(|member| fstatvfs(member.root()?).ok()).map(|found| found.f_flag);
+/// What is asked for, and what at least one of the members' mounts, whose flags are `found`, does not
+/// permit.
+pub(crate) fn mount_flags(found: impl Iterator<Item = StatVfsMountFlags>, asked: Flags) -> MountFlags {
     let found = found.fold(StatVfsMountFlags::empty(), |all, one| all | one);
     let all = [
         (asked.read_only, MountFlags::RDONLY),
@@ -357,7 +382,7 @@ fn mount_flags(files: &ArrayFiles, asked: Flags) -> MountFlags {
 }
 
 /// The command that started this process is told that all is done when standard output is closed.
-fn leave_terminal() {
+pub(crate) fn leave_terminal() {
     use sys::rustix::stdio::{dup2_stderr, dup2_stdout};
     let _ = sys::rustix::process::setsid();
     let _ = env::set_current_dir("/");
@@ -443,7 +468,8 @@ pub(crate) fn unmount(arguments: &Unmount) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-/// The processes that serve mounts of an array, as far as this user may look into them.
+/// The processes that serve mounts of an array, as far as this user may look into them; without those
+/// that serve one program's.
 fn serving(array: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -452,7 +478,9 @@ fn serving(array: &str) -> Vec<u32> {
         let mut words = command.split(|&byte| byte == 0).skip(1);
         words.next() == Some(b"mount") && words.any(|word| word == array.as_bytes()) && has_device(*pid)
     };
-    pids.filter(serves).collect()
+    let found: Vec<u32> = pids.filter(serves).collect();
+    let private = private::among(&found);
+    found.into_iter().filter(|pid| !private.contains(pid)).collect()
 }
 
 /// Whether a process has the kernel's side of a mount open.

@@ -6,7 +6,9 @@
 use crate::{
     events,
     failure::{Exit, Failure},
-    inspect, program,
+    inspect,
+    name::ArrayName,
+    private, program,
     spec::{JOURNAL, Source},
 };
 use array::Config;
@@ -22,18 +24,22 @@ use std::{
 const LIBRARY: &str = "libcxlraid.so";
 /// Says where the library is, instead of looking for it beside the command.
 const LIBRARY_VARIABLE: &str = "CXLRAID_LIB";
-const PRELOAD: &str = "LD_PRELOAD";
+pub(crate) const PRELOAD: &str = "LD_PRELOAD";
+/// Tells the library that the mount namespace may end before the program (its `calls::apart`).
+const APART: &str = "CXLRAID_APART";
 
-/// Replaces this process by the program; comes back only when that fails.
-pub(crate) fn run(source: &Source, program: &[OsString]) -> Result<std::convert::Infallible, Failure> {
+/// Replaces this process by the program; comes back only when that fails. The array whose name is
+/// `mounted` is mounted for the program first. When what serves the mount has said why it cannot,
+/// the answer is what to end with.
+pub(crate) fn run(source: &Source, mounted: Option<&ArrayName>, program: &[OsString]) -> Result<Exit, Failure> {
     if matches!(source, Source::Environment) && !Source::environment_is_set() {
         return Err(no_array());
     }
     let (name, arguments) = program.split_first().ok_or_else(|| Failure::new("run", "no program given", "name one after --"))?;
     let library = find_library(env::var_os(LIBRARY_VARIABLE), &own_directory()?)?;
-    if let Some(why) = program::unreachable_because(name) {
+    if let Some(why) = program::unreachable_because(name).filter(|_| mounted.is_none()) {
         let what = format!("{why}, so it does not see the array itself");
-        eprintln!("{}", Failure::new(Path::new(name).display(), what, "programs it starts may"));
+        eprintln!("{}", Failure::new(Path::new(name).display(), what, "programs it starts may; 'run --mount' shows it to all"));
     }
     let mut command = Command::new(name);
     command.args(arguments).env(PRELOAD, preload_value(&library, env::var_os(PRELOAD).as_deref())?);
@@ -45,6 +51,15 @@ pub(crate) fn run(source: &Source, program: &[OsString]) -> Result<std::convert:
     {
         // Without a log nothing is said: standard error is the program's.
         command.env(events::EVENTS, log);
+    }
+    if mounted.is_some() {
+        command.env(APART, "1");
+    }
+    let not_started = |failure: Failure| failure.with_exit(Exit::NotStarted);
+    if let Some(array) = mounted
+        && !private::mount(source, array).map_err(not_started)?
+    {
+        return Ok(Exit::NotStarted);
     }
     let error = command.exec();
     let thing = Path::new(name).display();
@@ -113,12 +128,26 @@ pub(crate) fn refuse_beside_library(config: &Config, thing: &str) -> Result<(), 
     Err(Failure::new(thing, what, "say it outside of 'cxlraid run'"))
 }
 
+/// Refuses a command whose process is to use an array on its own, and would be served by the library
+/// of another array: that goes along to whatever this process executes.
+pub(crate) fn refuse_below_library(thing: &str) -> Result<(), Failure> {
+    if !has_library() || !Source::environment_is_set() {
+        return Ok(());
+    }
+    let what = "the library of 'cxlraid run' serves this process, and would serve the process of the mount as well";
+    Err(Failure::new(thing, what, "say it outside of 'cxlraid run'"))
+}
+
 /// Whether the library serves this process on the array with this configuration.
-fn serves_this_process(config: &Config) -> bool {
+pub(crate) fn serves_this_process(config: &Config) -> bool {
+    has_library() && inspect::config(&Source::Environment).is_ok_and(|own| is_same(&own, config))
+}
+
+/// Whether the library was loaded into this process.
+fn has_library() -> bool {
     let value = env::var_os(PRELOAD).unwrap_or_default();
     let mut libraries = value.as_bytes().split(|byte| b": ".contains(byte)).map(OsStr::from_bytes);
     libraries.any(|path| Path::new(path).file_name() == Some(OsStr::new(LIBRARY)))
-        && inspect::config(&Source::Environment).is_ok_and(|own| is_same(&own, config))
 }
 
 /// Whether two configurations mean one array. A member may have been replaced since the first was

@@ -6,7 +6,7 @@ use array::{Array, AttachError, Runtime, runtime::Loss};
 use format::Uuid;
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader},
     os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
     path::Path,
     sync::atomic::Ordering,
@@ -17,9 +17,11 @@ use sys::{OsError, rustix::fs::OFlags};
 pub(crate) const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The processes that have the array's runtime segment mapped, as far as this user may look into
-/// them.
+/// them. In another mount namespace the segment's directory may be called otherwise: its name is
+/// what they know it by, in which the array's UUID is.
 pub(crate) fn attached(uuid: Uuid) -> Vec<u32> {
-    let segments = array::runtime::segment_paths(uuid);
+    let name = |path: String| path.rsplit_once('/').map_or_else(|| format!("/{path}"), |(_, name)| format!("/{name}"));
+    let segments: Vec<String> = array::runtime::segment_paths(uuid).into_iter().map(name).collect();
     let own = std::process::id();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -33,6 +35,14 @@ fn maps(pid: u32, files: &[String]) -> bool {
     let Ok(maps) = File::open(format!("/proc/{pid}/maps")) else { return false };
     let lines = BufReader::new(maps).split(b'\n').map_while(Result::ok);
     lines.map(|line| String::from_utf8_lossy(&line).into_owned()).any(|line| files.iter().any(|file| line.ends_with(file)))
+}
+
+/// Whether a process has no memory any more: it is on its way out, or gone.
+pub(crate) fn is_ending(pid: u32) -> bool {
+    match fs::read(format!("/proc/{pid}/maps")) {
+        Ok(maps) => maps.is_empty(),
+        Err(error) => error.raw_os_error() == Some(OsError::SRCH.raw_os_error()) || error.kind() == io::ErrorKind::NotFound,
+    }
 }
 
 /// Bytes of a file system, and those an ordinary user may still fill.

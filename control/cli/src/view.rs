@@ -222,6 +222,8 @@ pub(crate) struct ArrayView {
     pub(crate) processes: Vec<u32>,
     /// Where it is mounted.
     pub(crate) mounted: Vec<PathBuf>,
+    /// Processes that serve mounts which only one program and what it starts see.
+    pub(crate) private: Vec<u32>,
     /// What they have of its files in memory mappings; None for nothing.
     pub(crate) mappings: Option<MappingsView>,
     /// Why no program can start with it; None if programs can.
@@ -431,6 +433,9 @@ impl ArrayView {
         for directory in &self.mounted {
             text += &format!("  mounted: {}\n", shown(&directory.to_string_lossy()));
         }
+        for pid in &self.private {
+            text += &format!("  mounted for a program alone: served by process {pid}\n");
+        }
         if let Some(mappings) = &self.mappings {
             text += &format!("  mapped: {}\n", mappings.text());
         }
@@ -579,6 +584,7 @@ impl Serialize for ArrayView {
             paths: &'a [String],
             processes: &'a [u32],
             mounts: Vec<std::borrow::Cow<'a, str>>,
+            private_mounts: &'a [u32],
             mappings: &'a MappingsView,
             journal: &'a Option<JournalSummary>,
             members: &'a [MemberView],
@@ -603,6 +609,7 @@ impl Serialize for ArrayView {
             paths: &self.paths,
             processes: &self.processes,
             mounts: self.mounted.iter().map(|directory| directory.to_string_lossy()).collect(),
+            private_mounts: &self.private,
             mappings: self.mappings.as_ref().unwrap_or(&MappingsView::default()),
             journal: &self.journal,
             members: &self.members,
@@ -659,6 +666,7 @@ pub(crate) mod tests {
             wrong_files: Vec::new(),
             names_compared: true,
             mounted: Vec::new(),
+            private: Vec::new(),
             format_version: "1.0".to_owned(),
         }
     }
@@ -793,6 +801,7 @@ Paths
         let mut view = ArrayView { journal: Some(journal()), ..array(Level::Raid1, &[InSync, Missing]) };
         view.processes.clear();
         view.mounted = vec!["/mnt/db".into()];
+        view.private = vec![77];
         let expected = r#"{
   "version": 1,
   "arrays": [
@@ -810,6 +819,9 @@ Paths
       "processes": [],
       "mounts": [
         "/mnt/db"
+      ],
+      "private_mounts": [
+        77
       ],
       "mappings": {
         "processes": 0,

@@ -1,4 +1,4 @@
-//! `cxlraid mount` by two commands at once.
+//! `cxlraid mount` by two commands at once, and what `cxlraid run --mount` refuses.
 
 mod bench;
 
@@ -31,4 +31,28 @@ fn two_at_once_mount_one_directory_once() {
     let (text, says) = (bench::out(&output), bench::err(&output));
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, [&[round.as_str(); 8][..], &["db: stopped"]].concat(), "{says}");
+}
+
+#[test]
+fn a_mount_for_one_program_is_refused_before_it_starts() {
+    let bench = Bench::new();
+    let data = bench.path("data");
+    let words = ["create", "db", "--level", "5", "--at", data.to_str().unwrap(), "m0", "m1", "m2"];
+    assert!(bench.run(&words).status.success());
+    // The library is looked for first; it need not be one.
+    std::fs::write(bench.path("libcxlraid.so"), "").unwrap();
+    let refused = |words: &[&str]| {
+        let output = bench.command(words).env("CXLRAID_LIB", bench.path("libcxlraid.so")).output().unwrap();
+        assert_eq!(bench::out(&output), "");
+        (output.status.code(), bench::err(&output))
+    };
+    let run = ["run", "--mount", "db", "--", "echo", "started"];
+    let line = |what: &str| (Some(126), format!("cxlraid: {}: {what}\n", data.display()));
+    assert_eq!(refused(&run), line("there is no such directory, on which --mount could mount the array; make it"));
+    std::fs::write(&data, "").unwrap();
+    assert_eq!(refused(&run), line("is not a directory; put one there"));
+    let (status, says) = refused(&["run", "--mount", "--", "echo", "started"]);
+    assert!(status == Some(2) && says.contains("<NAME>") && says.lines().count() == 1, "{status:?}: {says}");
+    let (status, says) = refused(&["run", "--mount", "none", "--", "echo", "started"]);
+    assert!(status == Some(1) && says.contains("no array has this name"), "{status:?}: {says}");
 }

@@ -40,6 +40,19 @@ pub fn current_directory() -> Result<Vec<u8>> {
     if told.as_bytes().starts_with(b"/") { Ok(told.into_bytes()) } else { Err(OsError::XDEV) }
 }
 
+/// The path of the current directory, as [`current_directory`]. One in a mount namespace which the
+/// process has left does not lie below its root. Members may be open there: so the link of such a
+/// directory is told. It means what it says only if it lies in a member.
+///
+/// # Errors
+/// As [`current_directory`].
+pub fn current_directory_by_link() -> Result<Vec<u8>> {
+    match current_directory() {
+        Err(OsError::XDEV) => readlinkat(CWD, c"/proc/thread-self/cwd", Vec::new()).map(|path| path.into_bytes()),
+        told => told,
+    }
+}
+
 /// The path of the nearest directory above `directory` (which may be `AT_FDCWD`) whose path the
 /// kernel tells. The climb ends at the root of the process at the latest.
 ///

@@ -247,7 +247,7 @@ fn out_of_the_way(fd: OwnedFd) -> Result<Raised> {
 /// Returns what the kernel calls a directory that is open, or the current one (`AT_FDCWD`).
 pub(crate) fn host_path_of(directory: BorrowedFd<'_>) -> Result<Vec<u8>> {
     if directory.as_raw_fd() == CWD.as_raw_fd() {
-        return crate::deep::current_directory();
+        return crate::deep::current_directory_by_link();
     }
     readlinkat(CWD, crate::descriptor::link(directory.as_raw_fd()).as_slice(), Vec::new()).map(|path| path.into_bytes())
 }

@@ -42,6 +42,7 @@ const OF_FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MKNOD);
 
 thread_local! {
+    /// A process that serves its own user only never changes it.
     static NOW: Cell<Identity> = const { Cell::new((u32::MAX, u32::MAX, CapabilitySet::empty())) };
     static HAS_GROUPS: Cell<bool> = const { Cell::new(false) };
 }
@@ -67,6 +68,25 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::LEASE)
     .union(CapabilitySet::SETFCAP);
 
+/// What serving a mount takes that is for its own user alone: to look into the programs of the user
+/// namespace. The members are reached with the rights of the user.
+const NEEDED_FOR_OWN_USER: CapabilitySet = CapabilitySet::SYS_PTRACE;
+
+/// Whether this process can serve its own user only, with the rights that it has itself. It is so in
+/// a user namespace in which nobody can change groups, as in one that a user without rights has
+/// made (user_namespaces(7)).
+#[must_use]
+pub fn serves_own_user_only() -> bool {
+    static IS_SO: OnceLock<bool> = OnceLock::new();
+    *IS_SO.get_or_init(|| fs::read_to_string("/proc/self/setgroups").is_ok_and(|text| text.trim() == "deny"))
+}
+
+/// Whether a request comes from somebody whom this process cannot serve. The kernel lets nobody else
+/// than its user through to such a process; what it asks of its own accord has no user.
+pub(crate) fn is_alien(header: &Header) -> bool {
+    serves_own_user_only() && header.process != 0 && header.user != sys::rustix::process::geteuid().as_raw()
+}
+
 /// Gives up for good what serving a mount does not take, in this thread and those that it starts
 /// from now on.
 ///
@@ -76,7 +96,7 @@ pub fn drop_rights() -> sys::Result<()> {
     // Nor would a program that this thread executes get them back.
     sys::rustix::thread::set_no_new_privs(true)?;
     let now = capabilities(None)?;
-    let kept = now.permitted.intersection(NEEDED);
+    let kept = now.permitted.intersection(if serves_own_user_only() { NEEDED_FOR_OWN_USER } else { NEEDED });
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: now.effective.intersection(kept), permitted: kept, inheritable: none })
 }
@@ -91,6 +111,9 @@ pub(crate) fn begin_thread() -> sys::Result<()> {
     // with the other threads; nothing here relies on their being shared.
     unsafe { unshare_unsafe(UnshareFlags::FS) }?;
     mask(0);
+    if serves_own_user_only() {
+        return Ok(());
+    }
     set(ROOT);
     // The groups of who started the mount are nobody's who uses it.
     set_thread_groups(&[])
@@ -113,6 +136,9 @@ pub(crate) enum Needs {
 
 /// This thread goes on as the process that made a request.
 pub(crate) fn become_caller(header: &Header, needs: Needs) {
+    if serves_own_user_only() {
+        return;
+    }
     let rights = if needs == Needs::Groups { rights_of(header) } else { usual_rights(header) };
     let is_plain = header.user != 0;
     if is_plain && needs == Needs::Groups {
@@ -167,6 +193,9 @@ pub(crate) fn take_set_id_right(header: &Header) {
 }
 
 fn set((user, group, rights): Identity) {
+    if serves_own_user_only() {
+        return;
+    }
     let now = NOW.get();
     if now.1 != group {
         // SAFETY: the call changes only as which group this thread looks at files.

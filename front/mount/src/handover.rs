@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use sys::rustix::fs::{FileType, SeekFrom, fcntl_getfl, fstat, seek};
+use sys::rustix::fs::{AtFlags, FileType, SeekFrom, StatxFlags, fcntl_getfl, fstat, seek, statx};
 use sys::rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use sys::{AsFd as _, AsRawFd as _, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -204,13 +204,18 @@ impl Session {
             return Err(OsError::BUSY);
         }
         let fd = pidfd_getfd(pidfd_open(process, PidfdFlags::empty())?, number, PidfdGetfdFlags::empty())?;
-        let mount = mount_of(fd.as_fd());
-        let mut roots = self.names.files().array().members().iter().filter_map(|member| mount_of(member.root()?.as_fd()));
-        if mount.is_some() && roots.any(|root| Some(root) == mount) {
+        if self.is_where_a_member_is(fd.as_fd(), mount_of) || self.is_alone && self.is_where_a_member_is(fd.as_fd(), device_of) {
             return Ok(fd);
         }
         close_apart(fd);
         Err(OsError::NOENT)
+    }
+
+    /// Whether a descriptor is, by what `place` tells of it, where a member is.
+    fn is_where_a_member_is<P: PartialEq>(&self, fd: BorrowedFd<'_>, place: fn(BorrowedFd<'_>) -> Option<P>) -> bool {
+        let Some(found) = place(fd) else { return false };
+        let mut roots = self.names.files().array().members().iter().filter_map(|member| place(member.root()?.as_fd()));
+        roots.any(|root| root == found)
     }
 }
 
@@ -241,4 +246,12 @@ fn close_apart(fd: OwnedFd) {
 fn mount_of(fd: BorrowedFd<'_>) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+/// The device number of a descriptor's file, for programs with a mount of their own: they are in
+/// another namespace than this process, where each mount has another number. No file system is asked
+/// for anything (0), be it FUSE or NFS (AT_STATX_DONT_SYNC).
+fn device_of(fd: BorrowedFd<'_>) -> Option<[u32; 2]> {
+    let found = statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some([found.stx_dev_major, found.stx_dev_minor])
 }

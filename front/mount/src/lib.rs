@@ -14,6 +14,7 @@
 //! - what concerns rights is asked of the members as the calling process ([`caller`]).
 #![deny(unsafe_code)]
 
+pub mod apart;
 mod attributes;
 mod caller;
 mod counts;
@@ -27,7 +28,7 @@ mod place;
 mod session;
 mod wire;
 
-pub use caller::drop_rights;
-pub use place::{Manner, Mounted, bottom, device, mount, mount_over_dead, mounted, stack_at, top_at, unmount};
+pub use caller::{drop_rights, serves_own_user_only};
+pub use place::{Manner, Mounted, bottom, device, identify, mount, mount_over_dead, mounted, stack_at, top_at, unmount};
 pub use session::Session;
 pub use sys::rustix::mount::MountFlags;

@@ -3,8 +3,9 @@
 //! A mount whose process has died is replaced without a moment in which programs see the directory
 //! that lies under it: the new mount is put beneath the dead one, which is taken away then.
 
-use crate::Session;
 use array::proc_file::unescaped;
+use linux_raw_sys::general::__NR_ioctl;
+use namespace::handover::{IDENTIFY, IDENTITY_BYTES, Identity};
 use std::{
     ffi::{CString, OsString},
     fs, io,
@@ -16,7 +17,7 @@ use sys::rustix::mount::{
     self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
-use sys::{AsRawFd as _, OsError, OwnedFd, Result};
+use sys::{AsFd, AsRawFd as _, BorrowedFd, OsError, OwnedFd, Result};
 
 /// What the kernel calls a mount of an array.
 const TYPE: &str = "fuse.cxlraid";
@@ -76,13 +77,14 @@ pub struct Manner<'a> {
     pub flags: MountFlags,
 }
 
-/// Mounts a session's device at a directory.
+/// Mounts a device at a directory. Whoever calls there waits until a [`Session`](crate::Session)
+/// serves the device.
 ///
 /// # Errors
 /// Those of mount(2).
-pub fn mount(session: &Session, directory: &Path, manner: Manner<'_>) -> Result<()> {
+pub fn mount(device: impl AsFd, directory: &Path, manner: Manner<'_>) -> Result<()> {
     let mut options = String::from("default_permissions");
-    for (name, value) in numbers(session) {
+    for (name, value) in numbers(device.as_fd()) {
         options += &format!(",{name}={value}");
     }
     if manner.allow_other {
@@ -93,13 +95,13 @@ pub fn mount(session: &Session, directory: &Path, manner: Manner<'_>) -> Result<
 }
 
 /// What the kernel is told of a mount in numbers.
-fn numbers(session: &Session) -> [(&'static str, String); 4] {
+fn numbers(device: BorrowedFd<'_>) -> [(&'static str, String); 4] {
     let (user, group) = (sys::rustix::process::getuid().as_raw(), sys::rustix::process::getgid().as_raw());
-    let device = session.device().as_raw_fd();
+    let device = device.as_raw_fd();
     [("fd", device.to_string()), ("rootmode", "40000".into()), ("user_id", user.to_string()), ("group_id", group.to_string())]
 }
 
-/// Mounts a session's device at a directory where a mount is whose process has died, and takes that
+/// Mounts a device at a directory where a mount is whose process has died, and takes that
 /// away. `dead` is the kernel's number for it.
 ///
 /// Linux before 6.5 puts nothing beneath a mount. There the dead one is taken away first, and
@@ -107,14 +109,14 @@ fn numbers(session: &Session) -> [(&'static str, String); 4] {
 ///
 /// # Errors
 /// Those of mount(2), fsopen(2), move_mount(2) and umount2(2).
-pub fn mount_over_dead(session: &Session, directory: &Path, dead: u64, manner: Manner<'_>) -> Result<()> {
+pub fn mount_over_dead(device: impl AsFd, directory: &Path, dead: u64, manner: Manner<'_>) -> Result<()> {
     // Somebody else may have taken it away meanwhile.
     let is_there = || top_at(directory).is_ok_and(|top| top.is_some_and(|top| top.id == dead));
     let take_away = || if is_there() { unmount(directory, true) } else { Ok(()) };
-    let Ok(made) = detached(session, manner) else {
+    let Ok(made) = detached(device.as_fd(), manner) else {
         // A kernel or a container that does not know these calls.
         take_away()?;
-        return mount(session, directory, manner);
+        return mount(device, directory, manner);
     };
     let to = directory.as_os_str().as_bytes();
     let place = |flags| move_mount(&made, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | flags);
@@ -125,13 +127,13 @@ pub fn mount_over_dead(session: &Session, directory: &Path, dead: u64, manner: M
     place(MoveMountFlags::empty())
 }
 
-/// The mount of a session's device, not yet at any directory.
-fn detached(session: &Session, manner: Manner<'_>) -> Result<OwnedFd> {
+/// The mount of a device, not yet at any directory.
+fn detached(device: BorrowedFd<'_>, manner: Manner<'_>) -> Result<OwnedFd> {
     let being_made = fsopen(FILE_SYSTEM, FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |name: &str, value: &str| fsconfig_set_string(&being_made, name, value);
     set("source", manner.array)?;
     set("subtype", SUBTYPE)?;
-    numbers(session).iter().try_for_each(|(name, value)| set(name, value))?;
+    numbers(device).iter().try_for_each(|(name, value)| set(name, value))?;
     fsconfig_set_flag(&being_made, "default_permissions")?;
     if manner.allow_other {
         fsconfig_set_flag(&being_made, "allow_other")?;
@@ -177,6 +179,20 @@ fn stacked(mut here: Vec<Mounted>) -> Vec<Mounted> {
 /// If the kernel's list of mounts cannot be read.
 pub fn top_at(directory: &Path) -> io::Result<Option<Mounted>> {
     Ok(stack_at(directory)?.pop())
+}
+
+/// Which array the mount at a directory shows: its UUID. None for what is no mount of an array, and
+/// for one that this process may not use.
+#[must_use]
+pub fn identify(directory: &Path) -> Option<[u8; 16]> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = open(directory.as_os_str().as_bytes(), flags, Mode::empty()).ok()?;
+    let mut identity = [0; IDENTITY_BYTES];
+    let arguments = [root.as_raw_fd() as usize, IDENTIFY as usize, identity.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the request has the kernel store as many bytes as the array has.
+    #[allow(unsafe_code)]
+    let asked = sys::raw::check(unsafe { sys::raw::syscall(__NR_ioctl as usize, arguments) });
+    asked.ok().and_then(|_| Identity::decode(&identity)).map(|identity| identity.uuid)
 }
 
 /// Opens the directory that lies under everything that is mounted at a path.

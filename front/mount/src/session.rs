@@ -56,6 +56,8 @@ pub struct Session {
     idle: AtomicU32,
     workers: AtomicU32,
     is_over: AtomicBool,
+    /// Only one program and what it starts use this, in a mount namespace of their own.
+    pub(crate) is_alone: bool,
 }
 
 /// What becomes of a request.
@@ -112,8 +114,8 @@ impl Answer {
 }
 
 impl Session {
-    /// Serves the directory at the logical path `root` to the kernel's side of `device`, which is
-    /// mounted already.
+    /// Serves the directory at the logical path `root` to the kernel's side of `device`, be that
+    /// mounted already or not.
     ///
     /// # Errors
     /// Those of looking `root` up.
@@ -128,7 +130,15 @@ impl Session {
             idle: AtomicU32::new(0),
             workers: AtomicU32::new(1),
             is_over: AtomicBool::new(false),
+            is_alone: false,
         })
+    }
+
+    /// The same for one program and what it starts, which are in a mount namespace of their own
+    /// ([`crate::apart`]).
+    #[must_use]
+    pub fn for_one_program(self) -> Self {
+        Self { is_alone: true, ..self }
     }
 
     /// Answers requests until the directory is unmounted and nobody uses it any more.
@@ -137,6 +147,8 @@ impl Session {
     pub fn serve(&self) {
         // Without the right to do that it goes on with what it has.
         let _ = caller::drop_rights();
+        // A request is answered with the rights of who makes it, which may not suffice to open the log.
+        self.names.keep_log();
         thread::scope(|scope| {
             scope.spawn(|| self.wait_for_locks());
             self.work(scope);
@@ -149,7 +161,9 @@ impl Session {
         self.names.files().array()
     }
 
-    pub(crate) fn device(&self) -> sys::BorrowedFd<'_> {
+    /// The kernel's side.
+    #[must_use]
+    pub fn device(&self) -> sys::BorrowedFd<'_> {
         self.device.as_fd()
     }
 
@@ -225,6 +239,9 @@ impl Session {
             let before = self.names.files().array().in_use();
             caller::become_root();
             self.nodes.follow_members();
+            if needs(header.operation) == caller::Needs::Groups && caller::is_alien(header) {
+                return Err(OsError::ACCESS);
+            }
             caller::become_caller(header, needs(header.operation));
             match self.answer_once(header, body, answer) {
                 Err(error) if !answer.is_settled && self.is_by_loss(error, before) => {}

@@ -661,7 +661,12 @@ pub(crate) fn adopt(descriptor: sys::RawFd) {
 /// it. Such a one of the former program's is used again.
 pub(crate) fn adopt_own(descriptor: sys::RawFd) -> bool {
     let is_high = (descriptor as u32) >= sys::high_fd::base();
-    is_high && (sys::high_fd::is_raised(descriptor) || keeps_own_text(descriptor) || keeps_own_locks(descriptor))
+    let is_kept = crate::calls::apart::is_kept;
+    is_high
+        && (sys::high_fd::is_raised(descriptor)
+            || is_kept(descriptor)
+            || keeps_own_text(descriptor)
+            || keeps_own_locks(descriptor))
 }
 
 /// Whether a descriptor is there to keep the file from being written to that this process executes;

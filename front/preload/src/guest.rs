@@ -67,14 +67,17 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
             handler(call.number)(call)
         }
         // The process remembers the results of these calls; a guest's results are not the process'.
-        nr::__NR_umask | nr::__NR_setrlimit | nr::__NR_prlimit64 | nr::__NR_sync | nr::__NR_unshare | nr::__NR_fchdir => {
-            Verdict::Pass
+        nr::__NR_umask | nr::__NR_setrlimit | nr::__NR_prlimit64 | nr::__NR_sync | nr::__NR_fchdir => Verdict::Pass,
+        nr::__NR_setns => crate::calls::apart::keep().map_or_else(Verdict::error, |()| Verdict::Pass),
+        nr::__NR_unshare if call.args[0] as u32 & nr::CLONE_NEWNS != 0 => {
+            crate::calls::apart::keep().map_or_else(Verdict::error, |()| Verdict::Pass)
         }
+        nr::__NR_unshare => Verdict::Pass,
         // A guest keeps nothing, and leaves its process' rights as they are.
         nr::__NR_setuid | nr::__NR_setgid | nr::__NR_setreuid | nr::__NR_setregid | nr::__NR_setgroups | nr::__NR_setresuid => {
             Verdict::Pass
         }
-        nr::__NR_setresgid | nr::__NR_setfsuid | nr::__NR_setfsgid | nr::__NR_capset | nr::__NR_setns => Verdict::Pass,
+        nr::__NR_setresgid | nr::__NR_setfsuid | nr::__NR_setfsgid | nr::__NR_capset => Verdict::Pass,
         nr::__NR_pidfd_getfd if fetch::names_ours(call) => Verdict::error(OsError::BADF),
         nr::__NR_munmap | nr::__NR_mprotect | nr::__NR_pkey_mprotect | nr::__NR_mremap | nr::__NR_msync => on_memory(call),
         nr::__NR_madvise | nr::__NR_remap_file_pages | nr::__NR_shmat => on_memory(call),

@@ -59,7 +59,8 @@ unsafe extern "C" fn construct(count: c_int, arguments: *const *const c_char, va
     set_mask(mask & !signals::never_blocked());
 }
 
-/// Leaves the program to the kernel, with nothing of the array in its hands.
+/// Leaves the program to the kernel, with nothing of the array in its hands. Says so, unless the array
+/// is mounted for such programs (`cxlraid run --mount`) and nothing was taken from this one.
 #[cold]
 fn stand_aside(environment: &'static Environment, why: &str) {
     own::set_environment(environment);
@@ -79,7 +80,11 @@ fn stand_aside(environment: &'static Environment, why: &str) {
             }
         }
     };
-    report!("this program {why}, so it does not see the array itself{closed}{moved}; programs it starts may");
+    if !crate::calls::apart::may_end() {
+        report!("this program {why}, so it does not see the array itself{closed}{moved}; programs it starts may");
+    } else if count != 0 || !moved.is_empty() {
+        report!("this program {why}, so it uses the array through its mount{closed}{moved}");
+    }
     crate::array::give_up(&inherited);
 }
 

@@ -210,14 +210,29 @@ fn host_cwd() -> Option<Vec<u8>> {
     told_cwd().or_else(|| namespace::current_directory().ok())
 }
 
-/// The path that getcwd(2) tells, without a trailing slash; None if getcwd(2) fails.
+/// The path that getcwd(2) tells, without a trailing slash; None if getcwd(2) fails, or tells one that
+/// cannot be reached from the root and is not the array's ([`left_behind`]).
 fn told_cwd() -> Option<Vec<u8>> {
     let mut buffer = [0u8; crate::uapi::PATH_MAX];
     // SAFETY: the buffer is as long as said.
     let length =
         check(unsafe { syscall(__NR_getcwd as usize, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) }).ok()?;
     let path = &buffer[..length.saturating_sub(1)];
-    path.starts_with(b"/").then(|| if path == b"/" { Vec::new() } else { path.to_vec() })
+    if !path.starts_with(b"/") {
+        return left_behind();
+    }
+    Some(if path == b"/" { Vec::new() } else { path.to_vec() })
+}
+
+/// The path of the current directory if that is the array's, in a mount namespace that this process
+/// has left. None for all others: what cannot be reached for another reason, as after
+/// `umount --lazy`, may have any path in its link.
+#[cold]
+fn left_behind() -> Option<Vec<u8>> {
+    if !super::apart::may_end() {
+        return None;
+    }
+    namespace::current_directory_by_link().ok().filter(|path| array::logical(path).is_some())
 }
 
 pub(crate) fn chdir(call: &mut Call) -> Verdict {

@@ -1,6 +1,7 @@
 //! What each served call does, one function `fn(&mut Call) -> Verdict` per group of numbers.
 
 pub(crate) mod aio;
+pub(crate) mod apart;
 pub(crate) mod attributes;
 mod border;
 pub(crate) mod copy;

@@ -103,6 +103,11 @@ pub(crate) fn clone3(call: &mut Call) -> Verdict {
 
 /// Decides how a child is made. Before, it notes what is going to be shared.
 fn make(call: &Call, child: Child) -> Verdict {
+    if child.shares(CLONE_NEWNS)
+        && let Err(error) = super::apart::keep()
+    {
+        return Verdict::error(error);
+    }
     let is_process_in_memory = child.shares(CLONE_VM) && !child.shares(CLONE_THREAD);
     if is_process_in_memory {
         process::note_actions(!child.shares(CLONE_SIGHAND));
@@ -220,6 +225,11 @@ fn be_child(was_alone: bool) {
 /// current directory, the library does not trust the one that it remembers any more.
 pub(crate) fn unshare(call: &mut Call) -> Verdict {
     let flags = call.args[0] as u32;
+    if flags & CLONE_NEWNS != 0
+        && let Err(error) = super::apart::keep()
+    {
+        return Verdict::error(error);
+    }
     // The rights of this process change: what it has kept open for reuse is closed. If the call
     // fails, it is opened again when it is needed.
     if flags & CLONE_NEWUSER != 0 {

@@ -75,6 +75,9 @@ impl Drop for Real {
 pub(crate) fn change(call: &mut Call) -> Verdict {
     HAVE_CHANGED.store(true, Ordering::Relaxed);
     if call.number == __NR_setns as usize {
+        if let Err(error) = super::apart::keep() {
+            return Verdict::error(error);
+        }
         // Another mount namespace has another current directory.
         super::directory::expect_moves();
     }
