@@ -56,6 +56,8 @@ pub(crate) fn step_back() {
 /// A file that waits.
 struct Waiting {
     path: PathBuf,
+    /// Whose it is, if that could be told.
+    attribute: Option<Attribute>,
     /// The bytes of its data: holes are none.
     bytes: u64,
 }
@@ -263,7 +265,7 @@ fn each_waiting(
 fn compute_file(files: &ArrayFiles, file: &Waiting, failed: &Mutex<&mut Option<(PathBuf, io::Error)>>) -> Result<(), Cancelled> {
     loop {
         job::step(0)?;
-        let done = files.open_to_write(&file.path);
+        let done = files.make_good(&file.path, file.attribute);
         let is_done = done.is_ok();
         // A file that has another name by now is met again.
         if let Some(error) = done.err().filter(|error| error.kind() != io::ErrorKind::NotFound) {
@@ -284,14 +286,15 @@ fn listed(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, u64>) 
     let (mut found, mut known) = (Vec::new(), BTreeSet::new());
     files.each_file(|path| {
         let backing = whole.as_ref().map(|member| below(member, path));
-        let inode = backing.as_ref().and_then(|backing| inode_of(backing));
+        let attribute = backing.as_ref().and_then(|backing| attribute_of(backing));
+        let inode = attribute.map(|attribute| attribute.inode);
         // A file with several names is computed once.
         if inode.is_some_and(|inode| !left.contains_key(&inode) || !known.insert(inode)) {
             return true;
         }
         let size = inode.and_then(|inode| left.get(&inode).copied()).unwrap_or(0);
         let bytes = backing.map_or(size, |backing| data_bytes(core, &backing, size));
-        found.push(Waiting { path: path.to_owned(), bytes });
+        found.push(Waiting { path: path.to_owned(), attribute, bytes });
         true
     });
     found
@@ -301,10 +304,10 @@ fn below(member: &[u8], path: &Path) -> PathBuf {
     Path::new(OsStr::from_bytes(member)).join(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn inode_of(backing: &Path) -> Option<u64> {
+fn attribute_of(backing: &Path) -> Option<Attribute> {
     let mut bytes = [0; format::ATTRIBUTE_BYTES];
     lgetxattr(backing, format::ATTRIBUTE_NAME, &mut bytes[..]).ok()?;
-    Some(Attribute::decode(&bytes).ok()?.inode)
+    Attribute::decode(&bytes).ok()
 }
 
 /// How many bytes of data a file of this size has, by what a backing file of it takes: holes are

@@ -94,12 +94,17 @@ impl ArrayFiles {
     }
 
     /// Opens a file for writing and closes it, and changes nothing: what waits for the first to
-    /// open it is done then.
+    /// open it is done then. A program that is executed from a copy of the file is no hindrance.
     ///
     /// # Errors
     /// Why it could not be opened.
-    pub(crate) fn open_to_write(&self, path: &Path) -> io::Result<()> {
-        self.file_to_write(path).map(|_| ())
+    pub(crate) fn make_good(&self, path: &Path, attribute: Option<format::Attribute>) -> io::Result<()> {
+        match (self.file_to_write(path), attribute) {
+            (Err(error), Some(attribute)) if error.raw_os_error() == Some(OsError::TXTBSY.raw_os_error()) => {
+                Ok(self.names.compute(bytes(path), attribute)?)
+            }
+            (opened, _) => opened.map(|_| ()),
+        }
     }
 
     fn file_to_write(&self, path: &Path) -> io::Result<FileRef> {

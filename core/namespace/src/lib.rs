@@ -66,6 +66,7 @@ mod sync;
 mod target;
 mod text;
 mod twin;
+mod waiting;
 mod xattr;
 
 pub use backing::is_backing;
