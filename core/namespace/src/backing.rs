@@ -10,7 +10,7 @@ use crate::create::with_owner_access;
 use crate::located::{Located, open_below};
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{
-    AtFlags, Mode, OFlags, Stat, StatxFlags, XattrFlags, fgetxattr, fsetxattr, fstat, getxattr, lgetxattr, statx,
+    AtFlags, Mode, OFlags, Stat, StatxFlags, XattrFlags, fgetxattr, flistxattr, fsetxattr, fstat, getxattr, lgetxattr, statx,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
@@ -103,10 +103,26 @@ impl Namespace {
     }
 }
 
-/// Tells whether a descriptor is open on a backing file, of any array.
+/// Tells whether a descriptor is open on a backing file, of any array. To read the attribute takes
+/// the right to read the file, whatever the descriptor may be used for, and a process may have given
+/// that up since: then a file that has an attribute of the name counts as a backing file.
 #[must_use]
 pub fn is_backing(fd: impl AsFd) -> bool {
-    matches!(read_attribute(fd), Ok(Some(_)))
+    match read_attribute(&fd) {
+        Err(OsError::ACCESS) => has_attribute(fd),
+        found => matches!(found, Ok(Some(_))),
+    }
+}
+
+/// Tells whether an open file has the attribute. The question takes no rights on the file. A file with
+/// more attributes than have room here counts as one that has it.
+#[cold]
+fn has_attribute(fd: impl AsFd) -> bool {
+    let mut names = [0u8; 1024];
+    match flistxattr(fd, &mut names) {
+        Ok(bytes) => names[..bytes].split(|&byte| byte == 0).any(|name| name == ATTRIBUTE_NAME.to_bytes()),
+        Err(error) => error == OsError::RANGE,
+    }
 }
 
 /// Reads what the attribute of an open file says, which may be another file's. The result is None

@@ -17,7 +17,7 @@ use crate::descriptor::link;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use sys::high_fd::Raised;
-use sys::rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, fstat, openat, readlinkat};
+use sys::rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, readlinkat, statat};
 use sys::rustix::process::getcwd;
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 
@@ -103,21 +103,22 @@ pub fn is_of_a_member(fd: BorrowedFd<'_>) -> bool {
 /// Tells of a directory, which may be `AT_FDCWD`, what [`is_of_a_member`] does.
 #[must_use]
 pub fn is_directory_of_a_member(directory: BorrowedFd<'_>) -> bool {
-    lies_below_tables(directory).unwrap_or(true)
+    // Another error, as for want of descriptors, says nothing.
+    lies_below_tables(directory).unwrap_or_else(|error| error == OsError::ACCESS)
 }
 
 /// Climbs from a directory to the root of the process, or of the mounts if it does not lie below the
 /// former, and tells whether one on the way holds a member's tables.
 ///
 /// # Errors
-/// `ACCES` if a directory on the way may not be searched.
-fn lies_below_tables(directory: BorrowedFd<'_>) -> Result<bool> {
+/// `ACCESS` if a directory on the way may not be searched.
+pub fn lies_below_tables(directory: BorrowedFd<'_>) -> Result<bool> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let identity = |directory: &Raised| fstat(directory).map(|stat| (stat.st_dev, stat.st_ino));
     let mut at = openat(directory, c".", flags, Mode::empty()).and_then(Raised::new)?;
     loop {
-        match accessat(&at, TABLES, Access::EXISTS, AtFlags::EACCESS) {
-            Ok(()) => return Ok(true),
+        match statat(&at, TABLES, AtFlags::empty()) {
+            Ok(_) => return Ok(true),
             Err(OsError::NOENT | OsError::NOTDIR) => {}
             Err(error) => return Err(error),
         }

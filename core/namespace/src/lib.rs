@@ -71,7 +71,9 @@ mod xattr;
 
 pub use backing::is_backing;
 pub use change::HostPair;
-pub use deep::{current_directory, current_directory_by_link, is_directory_of_a_member, is_of_a_member, told_ancestor};
+pub use deep::{
+    current_directory, current_directory_by_link, is_directory_of_a_member, is_of_a_member, lies_below_tables, told_ancestor,
+};
 pub use descriptor::{DELETED, link};
 pub use fill::{Content, FillError, Joiner, begin, fill, prove};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};

@@ -578,7 +578,8 @@ fn refused(fd: BorrowedFd<'_>) -> Option<Node> {
     let is_of_array = || host().map_or_else(|| namespace::is_of_a_member(fd), |host| logical(&host).is_some());
     match kind {
         FileType::RegularFile if namespace::is_backing(fd) || is_of_array() => Some(Node::Lost),
-        FileType::Directory if is_of_array() => Some(Node::Directory(None)),
+        // After chroot(2) the path may be another one than that of the member's directory.
+        FileType::Directory if is_of_array() || namespace::lies_below_tables(fd) == Ok(true) => Some(Node::Directory(None)),
         _ => None,
     }
 }

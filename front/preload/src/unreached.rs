@@ -170,8 +170,8 @@ pub(crate) fn why(target: Target) -> Option<Why> {
 
 /// Tells whether the kernel will refuse to execute a file for want of the right to.
 fn is_closed(file: &OwnedFd) -> bool {
-    // A filter may end a process for a call that it does not know.
-    if rights::are_calls_restricted() {
+    // A filter may end a process for a call that it does not know. A former program may have set it.
+    if rights::are_calls_filtered() {
         return false;
     }
     let flags = (AT_EMPTY_PATH | AT_EACCESS) as usize;

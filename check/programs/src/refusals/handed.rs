@@ -73,8 +73,9 @@ pub(super) fn without_library(scene: &mut Scene<'_>, complaints: &mut Complaints
 }
 
 /// A user who may not reach the library's file, and one who may not read a program, or not execute it.
+/// The user may not read the file either that he has inherited.
 const CLOSED: &str = r#"
-printf 'kept\n' > log && chmod 666 log && chmod 777 . && exec 5>>log || exit
+printf 'kept\n' > log && chmod 600 log && chmod 777 . && exec 5>>log 6<>log || exit
 cp "$2" "$3" && chmod 711 "$3" || exit
 python3 -u -c '
 import os, subprocess, sys
@@ -90,11 +91,12 @@ except OSError as error:
     print(error.strerror)
 os.chmod(os.path.dirname(sys.argv[1]), 0o700)
 run("/bin/sh", "-c", "echo lost >&5; echo lost > made")
+print(subprocess.run(["/bin/true"], close_fds=False, preexec_fn=become, stderr=6).returncode)
 ' "$1" "$3"
 cat log; ls
 "#;
 const AFTER_CLOSED: &str =
-    "in /proc/tty/ldisc, 2 names, open fails, mkdir fails, 5 is closed\n0\nPermission denied\n2\nkept\nfile\nlog\n";
+    "in /proc/tty/ldisc, 2 names, open fails, mkdir fails, 5 is closed\n0\nPermission denied\n2\n0\nkept\nfile\nlog\n";
 
 /// As [`without_library`], by rights.
 pub(super) fn closed_library(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
@@ -114,7 +116,7 @@ pub(super) fn closed_library(scene: &mut Scene<'_>, complaints: &mut Complaints)
 
 /// Executes a program where no /proc is.
 const NO_PROC: &str = r#"
-printf 'kept\n' > log && mkdir sub closed && mkdir -m 777 closed/sub && exec 5>>log 6<>log 7<sub 8<closed/sub || exit
+printf 'kept\n' > log && chmod 600 log && mkdir sub closed && mkdir -m 777 closed/sub && exec 5>>log 6<>log 7<sub 8<closed/sub || exit
 chmod 700 closed
 python3 -u -c '
 import ctypes, os, sys
@@ -123,7 +125,13 @@ if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x44000, None) or li
     raise OSError(ctypes.get_errno(), "namespace")
 if os.fork() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
-    os.execv(sys.executable, [sys.executable, "-u", "-c", "import os; os.mkdir(\"made\", dir_fd=8)"])
+    os.execv(sys.executable, [sys.executable, "-u", "-c", """
+import os
+try:
+    os.write(6, b"lost")
+except OSError:
+    os.mkdir("made", dir_fd=8)
+"""])
 print("closed", os.wait()[1] != 0)
 os.execv(sys.executable, [sys.executable, "-u", "-c", """
 import os

@@ -103,9 +103,14 @@ pub(crate) fn is_ours(directory: RawFd) -> bool {
 fn is_in_array() -> bool {
     // It may not lie below the root of the process; the link leads there all the same.
     let linked = || sys::rustix::fs::readlink(c"/proc/thread-self/cwd", Vec::new()).ok().map(|path| path.into_bytes());
-    let host = host_cwd().or_else(linked).or_else(|| namespace::told_ancestor(CWD).ok());
-    // Without /proc nothing tells.
-    host.map_or_else(|| namespace::is_directory_of_a_member(CWD), |host| array::logical(&host).is_some())
+    let told = told_cwd();
+    let is_told = told.is_some();
+    let current = || namespace::current_directory().ok();
+    let host = told.or_else(current).or_else(linked).or_else(|| namespace::told_ancestor(CWD).ok());
+    // Without /proc nothing tells. And the path of a directory that does not lie below the root may be
+    // another one than that of the member's directory (chroot(2)).
+    let is_member = || !is_told && namespace::lies_below_tables(CWD) == Ok(true);
+    host.map_or_else(|| namespace::is_directory_of_a_member(CWD), |host| array::logical(&host).is_some() || is_member())
 }
 
 /// The absolute path of a directory argument, as the program knows it.
