@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 /// The number from which on our descriptors lie; 0 until first asked for.
 static BASE: AtomicU32 = AtomicU32::new(0);
 /// Our descriptors lie no lower, if they find room.
-pub(crate) const BASE_MIN: u32 = 64;
+pub const BASE_MIN: u32 = 64;
 /// Above this many descriptors the kernel's table grows large for nothing.
 const BASE_MAX: u64 = 1 << 15;
 /// Numbers that can be remembered.

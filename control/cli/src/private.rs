@@ -29,6 +29,7 @@ use std::{
     env, fs,
     io::{self, Write as _},
     os::unix::process::CommandExt as _,
+    path::Path,
     process::{Command, ExitStatus, Stdio},
     sync::Arc,
     thread,
@@ -68,11 +69,13 @@ pub(crate) fn mount(source: &Source, name: &ArrayName) -> Result<bool, Failure> 
         OsError::ACCESS | OsError::PERM => Failure::new("/dev/fuse", "may not be opened by this user", OUTSIDE),
         error => no_device(error),
     })?;
+    // Where the command lies the kernel may not tell of a namespace that has ended.
+    let command = env::current_exe().map_err(|error| Failure::new("cxlraid", error, "mount /proc"))?;
     let is_users = apart::leave().map_err(|refused| not_apart(name, refused))?;
     if is_users {
         check_access(name, superblock.access)?;
     }
-    if !start(source, name, &superblock.array_uuid.to_string())? {
+    if !start(&command, source, name, &superblock.array_uuid.to_string())? {
         return Ok(false);
     }
     if is_users {
@@ -160,11 +163,10 @@ fn not_apart(name: &ArrayName, refused: Refused) -> Failure {
     Failure::new(name, what, OUTSIDE)
 }
 
-/// Starts the process that serves the mount, and waits until it has mounted. False if it has said
-/// why not.
-fn start(source: &Source, name: &ArrayName, uuid: &str) -> Result<bool, Failure> {
+/// Starts the process that serves the mount from the command's file `own`, and waits until it has
+/// mounted. False if it has said why not.
+fn start(own: &Path, source: &Source, name: &ArrayName, uuid: &str) -> Result<bool, Failure> {
     let cannot = |error: io::Error| Failure::new("mount", format!("cannot start its process: {error}"), "try again");
-    let own = env::current_exe().map_err(|error| Failure::new("cxlraid", error, "mount /proc"))?;
     let mut command = Command::new(own);
     // The array is told by variables: in a user namespace root's files seem to be nobody's, and
     // those that describe arrays would not be believed.

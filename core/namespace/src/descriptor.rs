@@ -147,13 +147,15 @@ impl Namespace {
     /// another process sent it. None if the descriptor is not the array's ([`Self::is_open_on`]).
     ///
     /// # Errors
-    /// `STALE` if the file's last name was removed by a program that could not make an orphan of
-    /// the file, and this process does not have the file open: no path leads to its backing files.
+    /// `STALE` if it is open in a mount of no namespace, of which the kernel tells no whole path: the
+    /// namespace ended with its last process, or the mount was unmounted lazily. It is told, too, if
+    /// the file's last name was removed by a program that could not make an orphan of the file, and
+    /// this process does not have the file open: no path leads to its backing files.
     /// `IO` if the file has no attribute. Errors of fcntl(2), fstat(2) and of opening the backing
     /// files.
     pub fn adopt_anchor(&self, fd: BorrowedFd<'_>) -> Result<Option<Node>> {
         if !self.is_open_on(fd) {
-            return Ok(None);
+            return if self.is_cut_off(fd) { Err(OsError::STALE) } else { Ok(None) };
         }
         let flags = fcntl_getfl(fd)?;
         if flags.contains(OFlags::PATH) {
@@ -180,6 +182,21 @@ impl Namespace {
         let file = self.attach_open(fd, attribute, for_writing)?;
         file.note_anchor([stat.st_dev, stat.st_ino]);
         Ok(Some(Node::File(file)))
+    }
+
+    /// Tells whether a descriptor is open on a member's file, although its link does not lead to a
+    /// member. What lies on another device than the members is none, nor is what lies where its link
+    /// leads.
+    fn is_cut_off(&self, fd: BorrowedFd<'_>) -> bool {
+        let Ok(open) = fstat(fd) else { return false };
+        let is_on_device = |slot| self.root(slot).and_then(fstat).is_ok_and(|root| root.st_dev == open.st_dev);
+        if !self.array().in_use().iter().any(is_on_device) {
+            return false;
+        }
+        let told = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new());
+        let leads = told.and_then(|path| statat(CWD, path, AtFlags::empty()));
+        let is_there = leads.is_ok_and(|found| (found.st_dev, found.st_ino) == (open.st_dev, open.st_ino));
+        !is_there && crate::is_backing(fd)
     }
 
     /// Opens the file with this attribute, on whose backing file `fd` is open.

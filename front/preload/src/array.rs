@@ -661,7 +661,8 @@ pub(crate) fn adopt(descriptor: sys::RawFd) {
 /// Whether a descriptor is one of the library's, in this program or the one that was executed before
 /// it. Such a one of the former program's is used again.
 pub(crate) fn adopt_own(descriptor: sys::RawFd) -> bool {
-    let is_high = (descriptor as u32) >= sys::high_fd::base();
+    // The former program may have had a lower limit, and its library's numbers began lower then.
+    let is_high = (descriptor as u32) >= sys::high_fd::BASE_MIN;
     let is_kept = crate::calls::apart::is_kept;
     is_high
         && (sys::high_fd::is_raised(descriptor)

@@ -160,6 +160,25 @@ pub(super) fn without_proc(scene: &mut Scene<'_>, complaints: &mut Complaints) -
     Ok(Outcome::Ran)
 }
 
+/// Executes a program in a mount namespace of its own, in which it opens files, and which ends when the
+/// program leaves it for another one: the kernel tells no whole path of them then.
+const CUT_OFF: &str = r#"
+printf 'kept\n' > log || exit
+unshare -m bash -c 'exec 5>>log; exec unshare -m bash -c "echo lost >&5; echo \$?"'
+cat log
+"#;
+const AFTER_CUT_OFF: &str = "1\nkept\n";
+
+/// A file that a program inherits from a mount namespace that has ended is not taken for the host's.
+pub(super) fn cut_off(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, for mount namespaces"));
+    }
+    scene.make(complaints);
+    run(scene, CUT_OFF, &[], AFTER_CUT_OFF, complaints)?;
+    Ok(Outcome::Ran)
+}
+
 /// Executes programs in another root directory: without the library, with it and without /proc, with
 /// both. The first argument after the library is that directory, the second holds the members.
 const OTHER_ROOT: &str = r#"

@@ -13,15 +13,20 @@
 
 use super::directory::link_target_of_any;
 use crate::{own, process};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use sys::rustix::fs::{CWD, Mode, OFlags, openat};
+use heap::vec::Vec;
+use sys::rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use sys::rustix::io::{FdFlags, fcntl_setfd};
-use sys::{AsRawFd as _, IntoRawFd as _, RawFd, Result, high_fd};
+use sys::{AsRawFd as _, IntoRawFd as _, OsError, RawFd, Result, high_fd};
 
 /// The setting by which programs know that their mount namespace may end before them.
 const SETTING: &[u8] = b"CXLRAID_APART";
 /// What the link of a descriptor of a mount namespace begins with.
 const KIND: &[u8] = b"mnt:[";
+
+/// The mount namespace of the calling thread.
+const PRESENT: &CStr = c"/proc/thread-self/ns/mnt";
 
 /// Whether this program keeps the namespace in which it has attached to the array. Members are
 /// opened in no other.
@@ -45,8 +50,15 @@ pub(crate) fn keep() -> Result<()> {
     if !may_end() || !is_guest && KEEPS.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    let opened = openat(CWD, c"/proc/thread-self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let kept = opened.and_then(high_fd::raise).and_then(|kept| fcntl_setfd(&kept, FdFlags::empty()).map(|()| kept));
+    let opened = openat(CWD, PRESENT, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let kept = opened.and_then(high_fd::raise).and_then(|kept| {
+        // The next program would not know a low one, and might close it.
+        if (kept.as_raw_fd() as u32) < high_fd::BASE_MIN {
+            high_fd::forget(kept.as_raw_fd());
+            return Err(OsError::MFILE);
+        }
+        fcntl_setfd(&kept, FdFlags::empty()).map(|()| kept)
+    });
     match kept {
         Ok(kept) => {
             if is_guest {
@@ -64,9 +76,12 @@ pub(crate) fn keep() -> Result<()> {
 
 /// Whether a descriptor that this program has inherited keeps a namespace ([`keep`]).
 pub(crate) fn is_kept(descriptor: RawFd) -> bool {
-    let is_one = may_end() && link_target_of_any(descriptor).is_some_and(|link| link.starts_with(KIND));
-    if is_one {
-        high_fd::keep(descriptor);
+    let link = if may_end() { link_target_of_any(descriptor) } else { None };
+    let Some(link) = link.filter(|link| link.starts_with(KIND)) else { return false };
+    high_fd::keep(descriptor);
+    if readlinkat(CWD, PRESENT, Vec::new()).is_ok_and(|present| present.as_bytes() == link) {
+        // One for each exec would be too many.
+        KEEPS.store(true, Ordering::Relaxed);
     }
-    is_one
+    true
 }
