@@ -16,13 +16,13 @@ const REVIEWED: &[(&str, usize)] = &[
     ("core and alloc", 234),
     ("cxlraid-array", 386),
     ("cxlraid-dax", 31),
-    ("cxlraid-file", 258),
+    ("cxlraid-file", 285),
     ("cxlraid-format", 6),
     ("cxlraid-intent", 13),
     ("cxlraid-layout", 5),
     ("cxlraid-namespace", 456),
     ("cxlraid-parity", 13),
-    ("cxlraid-persist", 17),
+    ("cxlraid-persist", 19),
     ("cxlraid-preload", 535),
     ("cxlraid-sys", 6),
     ("cxlraid-units", 8),
@@ -32,7 +32,7 @@ const REVIEWED: &[(&str, usize)] = &[
 ];
 
 /// Calls that do not return because no memory is left, in all crates.
-const WITHOUT_MEMORY: usize = 720;
+const WITHOUT_MEMORY: usize = 730;
 
 const PANICKING: [&str; 9] = [
     "core::panicking::",

@@ -94,11 +94,15 @@ mod tests {
         superblock::read(&open(home, &std::format!("{member}/.cxlraid"))).unwrap().0.array_uuid
     }
 
+    fn remove_segment(uuid: format::Uuid) {
+        let _ = std::fs::remove_file(crate::runtime::segment_path(uuid));
+    }
+
     /// Runs `begin` while another process has the directory and makes it a member of its own array.
     fn beside<T: Send>(home: &Home, member: &str, begin: impl FnOnce() -> T + Send) -> T {
         let (theirs, config) =
             three_members(&std::format!("{}-theirs", home.path("").file_name().unwrap().display()), Level::Raid1);
-        drop(Array::attach(&config).unwrap());
+        remove_segment(Array::attach(&config).unwrap().uuid());
         let held = open(home, member);
         flock(&held, FlockOperation::LockExclusive).unwrap();
         let result = std::thread::scope(|scope| {
@@ -109,6 +113,7 @@ mod tests {
             began.join().unwrap()
         });
         assert_eq!(belongs_to(home, member), belongs_to(&theirs, "m0"));
+        remove_segment(belongs_to(&theirs, "m0"));
         result
     }
 
@@ -128,6 +133,7 @@ mod tests {
         let (home, _config, array) = without_last("claim-begin");
         let error = beside(&home, "m2", || array.begin_member(2, None).unwrap_err());
         assert!(matches!(error, crate::AttachError::OtherArray { .. }), "{error}");
+        remove_segment(array.uuid());
     }
 
     #[test]
@@ -138,6 +144,7 @@ mod tests {
         let path = std::os::unix::ffi::OsStringExt::into_vec(home.path("new").into_os_string());
         let error = beside(&home, "new", || array.begin_successor(2, &path).map(drop).unwrap_err());
         assert!(matches!(error, crate::AttachError::OtherArray { .. }), "{error}");
+        remove_segment(array.uuid());
     }
 
     #[test]
@@ -156,5 +163,6 @@ mod tests {
         let error = array.begin_member(2, None).unwrap_err();
         assert_eq!(error.os_error(), sys::OsError::BUSY, "{error}");
         assert_eq!(std::fs::read_dir(home.path("m2")).unwrap().count(), 0);
+        remove_segment(array.uuid());
     }
 }
