@@ -73,7 +73,7 @@ const HAS_LEFT: &str = r#"
 echo second >&5; cat <&4; echo third >>file; cat file; pwd; ls; ls /proc/self/fd/3/; rm file"#;
 const HAS_LEFT_SAYS: &str = "first\nsecond\nfirst\nsecond\nthird\n@/sub\nfile\nmade\nfile\nmade\n";
 
-/// As root: a mount namespace alone.
+/// This is what root gets: a mount namespace alone.
 pub(crate) fn alone(options: &Options, programs: &Programs) -> Result<(), String> {
     let mut ground = Ground::new(options, programs, "5", 3)?;
     let data = ground.data();

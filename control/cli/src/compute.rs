@@ -149,7 +149,7 @@ pub(crate) fn compute(
     ))
 }
 
-/// What is said of files without a name that the member has nothing of, although it is in sync.
+/// Returns what is said of files without a name that the member has nothing of, although it is in sync.
 fn beside_nameless(count: usize) -> String {
     let [files, are, they, them] = if count == 1 {
         ["file without a name that a program has", "is", "it", "it"]

@@ -43,7 +43,7 @@ use sys::{
 
 /// What each refusal comes down to.
 const OUTSIDE: &str = "have root say 'cxlraid mount' with --allow-other, which --mount uses then";
-/// So long a process that served a program's mount may need to end after the program.
+/// The time that a process which served a program's mount may need to end after the program.
 const END_TIME: Duration = Duration::from_secs(3);
 /// The command's option by which such a process is known.
 const OPTION: &str = "--private";
@@ -187,8 +187,8 @@ fn start(own: &Path, source: &Source, name: &ArrayName, uuid: &str) -> Result<bo
     has_mounted(status.map_err(cannot)?, name)
 }
 
-/// What the process that starts the one which serves the mount has come to: false if that has said
-/// why nothing is mounted.
+/// Tells what has become of the process that starts the one which serves the mount. The result is
+/// false if that process has said why nothing is mounted.
 fn has_mounted(status: ExitStatus, name: &ArrayName) -> Result<bool, Failure> {
     if status.code().is_some() {
         return Ok(status.success());

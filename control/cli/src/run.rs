@@ -143,7 +143,7 @@ pub(crate) fn serves_this_process(config: &Config) -> bool {
     has_library() && inspect::config(&Source::Environment).is_ok_and(|own| is_same(&own, config))
 }
 
-/// Whether the library was loaded into this process.
+/// Tells whether the library was loaded into this process.
 fn has_library() -> bool {
     let value = env::var_os(PRELOAD).unwrap_or_default();
     let mut libraries = value.as_bytes().split(|byte| b": ".contains(byte)).map(OsStr::from_bytes);

@@ -37,7 +37,7 @@ fn maps(pid: u32, files: &[String]) -> bool {
     lines.map(|line| String::from_utf8_lossy(&line).into_owned()).any(|line| files.iter().any(|file| line.ends_with(file)))
 }
 
-/// Whether a process has no memory any more: it is on its way out, or gone.
+/// Tells whether a process has no memory any more: it is on its way out, or gone.
 pub(crate) fn is_ending(pid: u32) -> bool {
     match fs::read(format!("/proc/{pid}/maps")) {
         Ok(maps) => maps.is_empty(),

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use sys::rustix::fs::{self, FlockOperation, Mode, OFlags, flock, fstat};
 use sys::{AsFd, OsError, OwnedFd, Result};
 
-/// How long a process waits for a directory while it keeps others from attaching to an array.
+/// The seconds that a process waits for a directory while it keeps others from attaching to an array.
 const SHORT_WAIT_SECONDS: u64 = if cfg!(test) { 1 } else { 5 };
 
 /// The lock on a directory, given back when this is dropped.

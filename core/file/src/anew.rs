@@ -1,4 +1,4 @@
-//! What members have lost of a file is computed from the others.
+//! This module computes from the other members what some members have lost of a file.
 //!
 //! Only that is computed of which some member has data, and only the members that have lost it get
 //! space for it: what is a hole on all members stays one. Nothing is stored to the other members, and
@@ -25,15 +25,15 @@ use units::MemberSet;
 
 /// Some stripes of a file, or some rows of one stripe.
 pub(crate) struct Piece {
-    /// Where the stripes begin in the file.
+    /// The offset in the file at which the stripes begin.
     pub(crate) offset: u64,
-    /// How many bytes of the file they have, up to its end.
+    /// The number of bytes of the file that they have, up to its end.
     pub(crate) bytes: u64,
-    /// What of the backing files is meant.
+    /// The part of the backing files that is meant.
     rows: Range<u64>,
     /// Tells whether `rows` are all rows of the stripes.
     is_whole: bool,
-    /// How many bytes of the file are computed.
+    /// The number of bytes of the file that are computed.
     pub(crate) computed_bytes: u64,
 }
 
@@ -145,7 +145,8 @@ impl Inode {
         if rot.block.is_some() {
             return self.write_anew(lost, piece).map(|()| false);
         }
-        // What is compared of the file's last stripe ends with the file.
+        // The comparison of the file's last stripe ends with the file: so it is not known whether
+        // all of the stripe fits.
         Ok(!is_cut && striper.fits_when_rebuilt(lost))
     }
 

@@ -161,7 +161,7 @@ impl Inode {
     }
 }
 
-/// Where the data end that a backing file has at `from`; `from` if there are none.
+/// Returns where the data end that a backing file has at `from`; `from` if there are none.
 fn data_end(backing: &Backing, from: u64) -> Result<u64, OsError> {
     let fd = backing.fd()?;
     if seek_member(fd.as_fd(), SeekFrom::Data(from))? != Some(from) {

@@ -1,5 +1,5 @@
-//! What members have lost is computed from the others: the others stay as they are, and holes stay
-//! holes.
+//! These tests show that what members have lost is computed from the others, that the others stay as
+//! they are, and that holes stay holes.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn make_old(array: &TestArray) {
     }
 }
 
-/// What a member has of the file: its bytes, blocks, and time.
+/// Returns what a member has of the file: its bytes, blocks, and time.
 fn held(array: &TestArray, slot: usize) -> (Vec<u8>, u64, i64) {
     let stat = stat(array, slot);
     (array.raw(slot, "f"), stat.blocks(), stat.mtime())
@@ -151,7 +151,7 @@ fn whatever_is_lost_of_a_file_with_holes_comes_back() {
         }
         let is_owed = random.below(2) == 0;
         if is_owed {
-            // What copies hold here is to be compared as well, once all of it is there.
+            // The copies are to be compared here as well, once all of the file is there.
             let start = random.below(data.len() as u64);
             Mapped::new(&file).unwrap().owe(start, start + 1 + random.below(data.len() as u64 - start));
         }
@@ -183,10 +183,11 @@ fn whatever_is_lost_of_a_file_with_holes_comes_back() {
             assert!(more <= 128 + chunk / 512, "{what}: {more} blocks more on {other}");
             assert_eq!(after.1 - more, before.1, "{what}: blocks of {other}");
         }
-        // What a mapping has stored and its process did not come to an end with is newer.
+        // A file is newer if a mapping has stored something with which its process did not come to
+        // an end.
         let times: Vec<_> = (0..members).filter(|&slot| slot != second).map(|slot| stat(&array, slot).mtime()).collect();
         assert!(is_owed || times == vec![1000; times.len()], "{what}: {times:?}");
-        // Whatever is out now, what was made anew bears it.
+        // The member that was made anew bears the loss of any other.
         if !is_out {
             files.array().fail_member(second).unwrap();
             let file = array.open_in(files, "f", attribute);

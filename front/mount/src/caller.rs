@@ -72,17 +72,17 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
 /// namespace. The members are reached with the rights of the user.
 const NEEDED_FOR_OWN_USER: CapabilitySet = CapabilitySet::SYS_PTRACE;
 
-/// Whether this process can serve its own user only, with the rights that it has itself. It is so in
-/// a user namespace in which nobody can change groups, as in one that a user without rights has
-/// made (user_namespaces(7)).
+/// Tells whether this process can serve its own user only, with the rights that it has itself. It
+/// is so in a user namespace in which nobody can change groups, as in one that a user without
+/// rights has made (user_namespaces(7)).
 #[must_use]
 pub fn serves_own_user_only() -> bool {
     static IS_SO: OnceLock<bool> = OnceLock::new();
     *IS_SO.get_or_init(|| fs::read_to_string("/proc/self/setgroups").is_ok_and(|text| text.trim() == "deny"))
 }
 
-/// Whether a request comes from somebody whom this process cannot serve. The kernel lets nobody else
-/// than its user through to such a process; what it asks of its own accord has no user.
+/// Tells whether a request comes from somebody whom this process cannot serve. The kernel lets
+/// nobody else than its user through to such a process; what it asks of its own accord has no user.
 pub(crate) fn is_alien(header: &Header) -> bool {
     serves_own_user_only() && header.process != 0 && header.user != sys::rustix::process::geteuid().as_raw()
 }

@@ -211,7 +211,7 @@ impl Session {
         Err(OsError::NOENT)
     }
 
-    /// Whether a descriptor is, by what `place` tells of it, where a member is.
+    /// Tells whether a descriptor is, by what `place` tells of it, where a member is.
     fn is_where_a_member_is<P: PartialEq>(&self, fd: BorrowedFd<'_>, place: fn(BorrowedFd<'_>) -> Option<P>) -> bool {
         let Some(found) = place(fd) else { return false };
         let mut roots = self.names.files().array().members().iter().filter_map(|member| place(member.root()?.as_fd()));

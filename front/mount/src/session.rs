@@ -134,8 +134,8 @@ impl Session {
         })
     }
 
-    /// The same for one program and what it starts, which are in a mount namespace of their own
-    /// ([`crate::apart`]).
+    /// Makes the session one for a single program and what it starts, which are in a mount namespace of
+    /// their own ([`crate::apart`]).
     #[must_use]
     pub fn for_one_program(self) -> Self {
         Self { is_alone: true, ..self }

@@ -59,7 +59,7 @@ fn places() -> impl Iterator<Item = &'static CStr> {
     PLACES.into_iter().filter(|place| statfs(*place).is_ok_and(|found| found.f_type == PROC_SUPER_MAGIC))
 }
 
-/// What a message calls the process' current directory, which is one of the array.
+/// Returns what a message calls the process' current directory, which is one of the array.
 fn shown_directory() -> Vec<u8> {
     directory::path_of(directory::AT_FDCWD).unwrap_or_else(|| b"a directory of the array".to_vec())
 }

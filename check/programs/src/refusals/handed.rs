@@ -1,5 +1,5 @@
-//! Files and directories of the array that a program is handed, where the library cannot load, has no
-//! /proc, or runs in another root directory.
+//! These cases hand files and directories of the array to a program where the library cannot load, has
+//! no /proc, or runs in another root directory, or where their mount namespace has ended.
 
 use super::{
     Outcome,
@@ -147,7 +147,7 @@ cat log; ls sub closed/sub
 "#;
 const AFTER_NO_PROC: &str = "closed True\nrefused\nrefused\nrefused\nrefused\nrefused\nkept\nclosed/sub:\n\nsub:\n";
 
-/// What a program inherits is not left to the kernel where /proc does not tell what it is.
+/// Checks that what a program inherits is not left to the kernel where /proc does not tell what it is.
 pub(super) fn without_proc(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount over /proc"));
@@ -169,7 +169,7 @@ cat log
 "#;
 const AFTER_CUT_OFF: &str = "1\nkept\n";
 
-/// A file that a program inherits from a mount namespace that has ended is not taken for the host's.
+/// Checks that a file inherited from a mount namespace that has ended is not taken for the host's.
 pub(super) fn cut_off(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, for mount namespaces"));

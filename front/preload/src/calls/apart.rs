@@ -22,18 +22,18 @@ use sys::{AsRawFd as _, IntoRawFd as _, OsError, RawFd, Result, high_fd};
 
 /// The setting by which programs know that their mount namespace may end before them.
 const SETTING: &[u8] = b"CXLRAID_APART";
-/// What the link of a descriptor of a mount namespace begins with.
+/// The beginning of the link of a descriptor of a mount namespace.
 const KIND: &[u8] = b"mnt:[";
 
 /// The mount namespace of the calling thread.
 const PRESENT: &CStr = c"/proc/thread-self/ns/mnt";
 
-/// Whether this program keeps the namespace in which it has attached to the array. Members are
+/// This is true if the program keeps the namespace in which it has attached to the array. Members are
 /// opened in no other.
 static KEEPS: AtomicBool = AtomicBool::new(false);
 
-/// Whether this program's mount namespace may end before the program. Without `cxlraid run --mount`
-/// this is false, and nothing here is done.
+/// Tells whether this program's mount namespace may end before the program. Without `cxlraid run
+/// --mount` this is false, and nothing here is done.
 pub(crate) fn may_end() -> bool {
     own::environment().get(SETTING).is_some()
 }
@@ -74,7 +74,7 @@ pub(crate) fn keep() -> Result<()> {
     }
 }
 
-/// Whether a descriptor that this program has inherited keeps a namespace ([`keep`]).
+/// Tells whether a descriptor that this program has inherited keeps a namespace ([`keep`]).
 pub(crate) fn is_kept(descriptor: RawFd) -> bool {
     let link = if may_end() { link_target_of_any(descriptor) } else { None };
     let Some(link) = link.filter(|link| link.starts_with(KIND)) else { return false };
