@@ -10,14 +10,16 @@
 //! | 32..40 | what of the object cannot be reached ([`Gap`]), or 0 |
 //! | 40.. | [`Site`] records |
 //!
-//! The file is named after the build-id, or after device, inode, size and time of an object without
-//! one.
+//! The file is named after the build-id and the segments' places, or after device, inode, size and
+//! time of an object without a build-id. Tools that change an object, and linkers that are given an
+//! identifier, make objects that differ under one build-id.
 //!
 //! Whoever may write these files decides what the program executes. A directory and a file are
 //! believed only if they belong to root or to the caller and nobody else may write them; the bytes
 //! at each site are compared before it is patched. Nothing here ever fails the program: a cache
 //! that cannot be read or written costs time.
 
+use super::elf::Range;
 use super::site::{Gap, SITE_BYTES, Site};
 use crate::environment::Environment;
 use crate::report::Line;
@@ -40,13 +42,18 @@ const PATH_BYTES_MAX: usize = 512;
 pub(crate) struct Key(Line);
 
 impl Key {
-    /// An object with this build-id.
-    pub(crate) fn of_build_id(id: &[u8]) -> Self {
+    /// An object with this build-id, whose segments lie at these addresses of its own.
+    pub(crate) fn of_build_id(id: &[u8], segments: impl Iterator<Item = Range>) -> Self {
         let mut line = Line::new();
         for byte in id.iter().take(64) {
             // A Line does not fail.
             let _ = write!(line, "{byte:02x}");
         }
+        let places = segments.fold(0, |seed, Range { start, end }| {
+            let [start, end] = [start, end].map(u64::to_le_bytes);
+            hash(&end, hash(&start, seed))
+        });
+        let _ = write!(line, "-{places:016x}");
         Self(line)
     }
 

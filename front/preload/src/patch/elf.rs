@@ -282,7 +282,9 @@ impl Image {
         Self { bias, segments: self.segments.clone(), ..*self }
     }
 
-    fn segments(&self) -> &[(Range, u32)] {
+    /// Returns where its segments are in its own addresses, as far as they come from its file, and
+    /// their flags (`p_flags`, elf(5)).
+    pub(crate) fn segments(&self) -> &[(Range, u32)] {
         &self.segments
     }
 

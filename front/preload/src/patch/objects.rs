@@ -296,7 +296,8 @@ impl Patcher {
         }
         COUNTS.objects.fetch_add(1, Ordering::Relaxed);
         let of_file = || Some(Key::of_file(&fstat(open()?).ok()?));
-        let key = image.build_id().map(Key::of_build_id).or_else(of_file);
+        let of_build_id = |id| Key::of_build_id(id, image.segments().iter().map(|(range, _)| *range));
+        let key = image.build_id().map(of_build_id).or_else(of_file);
         let known = key.as_ref().and_then(|key| self.cache.load(key, fingerprint()));
         let known = known.filter(|(sites, _)| sites.iter().all(|site| is_original(&image, site)));
         let (sites, gap) = known.unwrap_or_else(|| self.scan(&image, key.as_ref(), open().as_ref()));

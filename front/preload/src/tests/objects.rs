@@ -86,3 +86,50 @@ fn constants_that_no_unwind_entry_covers_stay_what_they_are() {
         assert!(output.status.success(), "{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     }
 }
+
+/// Two objects of one build-id, of which the first has no system call. What is remembered of the
+/// first says nothing of the second.
+#[test]
+fn two_objects_of_one_build_id_are_told_apart() {
+    let array = Array::new("one-id");
+    let at = |name: &str| array.folder.join(name).to_str().unwrap().to_string();
+    let id = std::format!("{:040x}", std::process::id());
+    let build_id = std::format!("-Wl,--build-id=0x{id}");
+    let [none, some] = ["nop", "mov $1,%eax\nsyscall"].map(|body| {
+        std::format!(
+            ".text\n.globl store\n.type store,@function\nstore:\n.cfi_startproc\n{body}\nret\n.cfi_endproc\n\
+             .size store,.-store\n.section .note.GNU-stack,\"\",@progbits\n"
+        )
+    });
+    for (name, code) in [("none", none), ("some", some)] {
+        fs::write(at(&std::format!("{name}.s")), code).unwrap();
+        let (object, source) = (at(&std::format!("{name}.so")), at(&std::format!("{name}.s")));
+        compile(&["-shared", "-nostdlib", &build_id, "-o", &object, &source]);
+    }
+    let program = "#include <dlfcn.h>\n#include <fcntl.h>\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n\
+        int main(int count, char **arguments) {\n\
+            char back[9] = \"\";\n\
+            void *object = dlopen(arguments[2], RTLD_NOW);\n\
+            if (!object) return puts(dlerror()), 1;\n\
+            long (*store)(int, const void *, long) = dlsym(object, \"store\");\n\
+            if (count == 3) return 0;\n\
+            int fd = open(arguments[1], O_CREAT | O_RDWR | O_TRUNC, 0644);\n\
+            return store(fd, \"stored\", 6) != 6 || pread(fd, back, 8, 0) != 6 || strcmp(back, \"stored\") ? 2 : 0;\n\
+        }\n";
+    fs::write(at("program.c"), program).unwrap();
+    compile(&["-O1", "-w", "-o", &at("program"), &at("program.c"), "-ldl"]);
+    let make = ["-c", "mkdir -p /cxlraid-preload-test"];
+    assert!(array.command(Path::new("/bin/sh")).args(make).status().unwrap().success());
+    for (object, more) in [("none.so", None), ("some.so", Some("store"))] {
+        let mut command = array.command(Path::new(&at("program")));
+        command.env("XDG_CACHE_HOME", &array.folder).args(["/cxlraid-preload-test/file", &at(object)]).args(more);
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success() && said.is_empty(), "{object}: {}: {}", output.status, String::from_utf8_lossy(&said));
+    }
+    // What root's programs remember is not in a directory of this test's own.
+    if let Ok(remembered) = fs::read_dir("/var/cache/cxlraid/sites") {
+        let own = remembered.flatten().filter(|file| file.file_name().to_string_lossy().starts_with(&id));
+        own.for_each(|file| fs::remove_file(file.path()).unwrap());
+    }
+}
