@@ -22,6 +22,7 @@ use crate::uapi::PATH_MAX;
 use crate::unreached::{self, Withheld};
 use crate::{array, deputy, guest, process, program, stack};
 use ::array::Executing;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
@@ -34,6 +35,8 @@ use units::PAGE_BYTES;
 /// The longest string that the kernel takes (MAX_ARG_STRLEN, execve(2)).
 const ENTRY_BYTES_MAX: usize = 32 * PAGE_BYTES;
 const PRELOAD: &[u8] = b"LD_PRELOAD";
+/// The usual name of the library's file.
+const FILE_NAME: &[u8] = b"libcxlraid.so";
 /// More entries than the kernel accepts in all.
 const ENTRY_COUNT_MAX: usize = 1 << 20;
 
@@ -134,7 +137,13 @@ fn withheld_from(target: Target, file: Option<&[u8]>, environment: usize) -> Res
         return Ok(None);
     }
     let refuses = || unreached::refuses(variable(environment, unreached::SETTING).as_deref());
-    unreached::why(target).map(|why| unreached::withhold(target, why, file, refuses)).transpose()
+    let gives_up = || process::owns_tables() && array::namespace().is_ok_and(|namespace| namespace.files().free_descriptors());
+    let why = match unreached::why(target) {
+        // The library needs what it keeps open for later less than a number to look with.
+        Err(OsError::MFILE) if gives_up() => unreached::why(target)?,
+        why => why?,
+    };
+    why.map(|why| unreached::withhold(target, why, file, refuses)).transpose()
 }
 
 /// Keeps for [`undo`] what was changed. Returns the address of the path by which the program is to
@@ -216,9 +225,10 @@ fn missing(environment: &[Vec<u8>], libraries: &[Vec<u8>]) -> Option<Vec<Vec<u8>
     for entry in crate::own::environment().inherited() {
         let name = entry.split(|byte| *byte == b'=').next()?;
         let value = value_of(&entry[..entry.len() - 1], name)?;
-        let theirs = environment.iter().find_map(|entry| value_of(entry, name));
+        // Where a variable stands twice, ld.so takes the last.
+        let theirs = environment.iter().rev().find_map(|entry| value_of(entry, name));
         if name == PRELOAD {
-            let own = own_element(value);
+            let own = own_element(value, crate::own::name().map(CStr::to_bytes));
             match theirs {
                 Some(theirs) if elements(theirs).any(|element| element == own) => {
                     if !libraries.is_empty() {
@@ -238,9 +248,19 @@ fn elements(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| matches!(byte, b':' | b' ')).filter(|element| !element.is_empty())
 }
 
-/// The element of our LD_PRELOAD that is this library.
-fn own_element(list: &[u8]) -> &[u8] {
-    elements(list).find(|element| element.windows(7).any(|part| part == b"cxlraid")).unwrap_or(list)
+/// Returns the element of a list of libraries to be preloaded that is this library. `loaded` is the
+/// path by which ld.so has found this library.
+fn own_element<'a>(list: &'a [u8], loaded: Option<&'a [u8]>) -> &'a [u8] {
+    let loaded = loaded.filter(|loaded| !loaded.is_empty());
+    let is_loaded = |element: &&[u8]| loaded == Some(*element);
+    // An element may say the path with `$LIB` in it, or be a name without a path.
+    let has_its_name = |element: &&[u8]| file_name(element) == loaded.map_or(FILE_NAME, file_name);
+    elements(list).find(is_loaded).or_else(|| elements(list).find(has_its_name)).or(loaded).unwrap_or(list)
+}
+
+/// Returns the last component of a path.
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
 fn preload(own: &[u8], theirs: &[u8], libraries: &[Vec<u8>]) -> Vec<u8> {
@@ -417,5 +437,20 @@ fn begin_anew(call: &mut Call) -> isize {
     match verdict {
         Verdict::Done(result) => result,
         _ => call.kernel(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_told_from_others_in_a_list() {
+        let list = b"/srv/cxlraid/libjemalloc.so:/opt/$LIB/libcxlraid.so /lib/last.so";
+        assert_eq!(own_element(list, Some(b"/opt/lib/libcxlraid.so")), b"/opt/$LIB/libcxlraid.so");
+        assert_eq!(own_element(list, None), b"/opt/$LIB/libcxlraid.so");
+        assert_eq!(own_element(list, Some(b"/lib/last.so")), b"/lib/last.so");
+        // The library came by another way, and is not in the list.
+        assert_eq!(own_element(b"/srv/cxlraid/libjemalloc.so", Some(b"/opt/own.so")), b"/opt/own.so");
     }
 }

@@ -28,6 +28,7 @@ use crate::handover::{self, Asked, HandedOver};
 use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::patch::go::is_of_go;
 use crate::report::report;
+use crate::shortage::Shortage;
 use crate::uapi::PATH_MAX;
 use crate::{guest, own, process, program};
 use core::ffi::CStr;
@@ -161,11 +162,20 @@ impl Withheld {
     }
 }
 
-/// Why the program to be executed will run without the library. None if the library will be in it,
-/// or if it cannot be executed. None, too, if it is of a format that binfmt_misc knows.
-pub(crate) fn why(target: Target) -> Option<Why> {
-    let file = file_of(target)?;
-    if is_closed(&file) { None } else { why_file(&file, 0) }
+/// Returns why the program to be executed will run without the library. None if the library will be
+/// in it, or if it cannot be executed. None, too, if it is of a format that binfmt_misc knows.
+///
+/// # Errors
+/// EMFILE if no descriptor was free to look at the program with, and a program without the library
+/// would be given something of the array.
+pub(crate) fn why(target: Target) -> Result<Option<Why>, OsError> {
+    let shortage = Shortage::begin();
+    let why = file_of(target).filter(|file| !is_closed(file)).and_then(|file| why_file(&file, 0));
+    let is_unknown = why.is_none() && shortage.refusal().is_some();
+    if is_unknown && (directory::is_ours(directory::AT_FDCWD) || !inherited_anchors().is_empty()) {
+        return Err(OsError::MFILE);
+    }
+    Ok(why)
 }
 
 /// Tells whether the kernel will refuse to execute a file for want of the right to.
@@ -387,16 +397,25 @@ pub(crate) fn file_of(target: Target) -> Option<OwnedFd> {
 /// If the file may not be read, the descriptor is duplicated.
 fn reopened(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let link = heap::format!("/proc/thread-self/fd/{}", file.as_raw_fd());
-    let opened = openat(CWD, link.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
-    opened.or_else(|_| dup(file)).ok()
+    let open = || openat(CWD, link.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+    numbered(open).or_else(|_| dup(file)).ok()
 }
 
 /// Opens a file for reading; if that fails, with O_PATH, which is enough to ask for its mode.
 fn open(directory: BorrowedFd<'_>, path: &[u8]) -> Option<OwnedFd> {
     // The opening of a FIFO would wait without NONBLOCK.
     let path = CStr::from_bytes_until_nul(path).ok()?;
-    let opened = |flags| openat(directory, path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+    let opened = |flags| numbered(|| openat(directory, path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()));
     opened(OFlags::RDONLY).or_else(|_| opened(OFlags::PATH)).ok()
+}
+
+/// Opens something. Notes if no number was free for it.
+fn numbered(open: impl Fn() -> Result<OwnedFd, OsError>) -> Result<OwnedFd, OsError> {
+    open().inspect_err(|error| {
+        if matches!(*error, OsError::MFILE | OsError::NFILE) {
+            Shortage::note();
+        }
+    })
 }
 
 /// [`why`], of an open file to which `depth` scripts have led: it looks at the interpreter of a
