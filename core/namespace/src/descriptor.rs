@@ -4,12 +4,13 @@ use crate::absent::AGAIN;
 use crate::located::open_below;
 use crate::open::Trouble;
 use crate::replay::Purpose;
+use crate::twin::host_path_of;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::FileRef;
 use format::{Attribute, InodeState};
-use sys::rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fcntl_getfl, fstat, readlinkat, statat};
-use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
+use sys::rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fcntl_getfl, fstat, statat};
+use sys::{BorrowedFd, OsError, OwnedFd, RawFd, Result};
 use units::Slot;
 
 /// The kernel writes this behind the path of what has lost its name.
@@ -27,15 +28,25 @@ impl Namespace {
     /// lost its name, the kernel appends ` (deleted)` to the path; this cannot be told from a name
     /// that ends so.
     pub fn logical_path_of(&self, fd: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
-        let path = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new())?;
-        Ok(self.logical(path.as_bytes()).map(<[u8]>::to_vec))
+        Ok(self.place_of(fd)?.map(|(path, _)| path))
+    }
+
+    /// Returns the logical path of what `fd` is open on, which may be `AT_FDCWD`, and the slot of the
+    /// member, as [`Self::placed`] tells it; also where the kernel tells no whole path
+    /// ([`crate::detached`]). None if that is not the array's.
+    ///
+    /// # Errors
+    /// Those of readlink(2).
+    pub fn place_of(&self, fd: BorrowedFd<'_>) -> Result<Option<(Vec<u8>, Option<Slot>)>> {
+        let told = host_path_of(fd)?;
+        let placed = self.placed(&told).map(|(path, slot)| (path.to_vec(), slot));
+        Ok(placed.or_else(|| self.detached_place(fd, &told)))
     }
 
     /// The slot of the member that holds what `fd` is open on, judged by the magic link. None if
     /// that is no member whose root this process has open, or if the link cannot be read.
     pub(crate) fn slot_of(&self, fd: BorrowedFd<'_>) -> Option<Slot> {
-        let path = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new()).ok()?;
-        self.placed(path.as_bytes())?.1.filter(|&slot| self.root(slot).is_ok())
+        self.place_of(fd).ok()??.1.filter(|&slot| self.root(slot).is_ok())
     }
 
     /// The slot of the member in use that holds what `fd` is open on, judged as [`Self::slot_of`]
@@ -147,15 +158,15 @@ impl Namespace {
     /// another process sent it. None if the descriptor is not the array's ([`Self::is_open_on`]).
     ///
     /// # Errors
-    /// `STALE` if it is open in a mount of no namespace, of which the kernel tells no whole path: the
-    /// namespace ended with its last process, or the mount was unmounted lazily. It is told, too, if
-    /// the file's last name was removed by a program that could not make an orphan of the file, and
-    /// this process does not have the file open: no path leads to its backing files.
+    /// `STALE` if it is open on a member's file system that hangs in the air, and its place in the
+    /// array is not found ([`crate::detached`]). It is told, too, if the file's last name was removed
+    /// by a program that could not make an orphan of the file, and this process does not have the
+    /// file open: no path leads to its backing files.
     /// `IO` if the file has no attribute. Errors of fcntl(2), fstat(2) and of opening the backing
     /// files.
     pub fn adopt_anchor(&self, fd: BorrowedFd<'_>) -> Result<Option<Node>> {
         if !self.is_open_on(fd) {
-            return if self.is_cut_off(fd) { Err(OsError::STALE) } else { Ok(None) };
+            return if self.is_detached(fd) { Err(OsError::STALE) } else { Ok(None) };
         }
         let flags = fcntl_getfl(fd)?;
         if flags.contains(OFlags::PATH) {
@@ -182,21 +193,6 @@ impl Namespace {
         let file = self.attach_open(fd, attribute, for_writing)?;
         file.note_anchor([stat.st_dev, stat.st_ino]);
         Ok(Some(Node::File(file)))
-    }
-
-    /// Tells whether a descriptor is open on a member's file, although its link does not lead to a
-    /// member. What lies on another device than the members is none, nor is what lies where its link
-    /// leads.
-    fn is_cut_off(&self, fd: BorrowedFd<'_>) -> bool {
-        let Ok(open) = fstat(fd) else { return false };
-        let is_on_device = |slot| self.root(slot).and_then(fstat).is_ok_and(|root| root.st_dev == open.st_dev);
-        if !self.array().in_use().iter().any(is_on_device) {
-            return false;
-        }
-        let told = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new());
-        let leads = told.and_then(|path| statat(CWD, path, AtFlags::empty()));
-        let is_there = leads.is_ok_and(|found| (found.st_dev, found.st_ino) == (open.st_dev, open.st_ino));
-        !is_there && crate::is_backing(fd)
     }
 
     /// Opens the file with this attribute, on whose backing file `fd` is open.

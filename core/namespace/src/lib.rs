@@ -35,6 +35,7 @@ mod closed;
 mod create;
 mod deep;
 mod descriptor;
+mod detached;
 mod everywhere;
 mod failing;
 mod fill;

@@ -8,7 +8,6 @@
 //! the call is made relative to the directory itself. On the other members the known part is
 //! reached without symlinks or not at all.
 
-use crate::twin::host_path_of;
 use crate::{Namespace, Twin};
 use alloc::vec::Vec;
 use sys::rustix::fs::{CWD, FileType, fstat};
@@ -221,9 +220,8 @@ impl Namespace {
 
     fn renewed<'a>(&self, path: &ProgramPath<'_>, start: Start<'a>) -> Result<Renewed<'a>> {
         let directory = start.twin.map_or(start.directory, |(first, twin)| twin.present(first));
-        let host = host_path_of(directory)?;
-        let (known, slot) = self.placed(&host).ok_or(OsError::NOENT)?;
-        let text = [known, &path.text[path.known_bytes..]].concat();
+        let (known, slot) = self.place_of(directory)?.ok_or(OsError::NOENT)?;
+        let text = [&known, &path.text[path.known_bytes..]].concat();
         Ok(Renewed { text, known_bytes: known.len(), start: Start { directory, slot, ..start } })
     }
 }

@@ -209,10 +209,8 @@ impl Namespace {
     /// # Errors
     /// `STALE` if that is no member in use, or if the directory was removed.
     fn told_place_of(&self, directory: BorrowedFd<'_>) -> Result<(Vec<u8>, Slot)> {
-        let host = host_path_of(directory)?;
-        let (path, slot) = self.placed(&host).ok_or(OsError::STALE)?;
-        match slot {
-            Some(slot) if !path.ends_with(DELETED) => Ok((path.to_vec(), slot)),
+        match self.place_of(directory)? {
+            Some((path, Some(slot))) if !path.ends_with(DELETED) => Ok((path, slot)),
             _ => Err(OsError::STALE),
         }
     }
@@ -225,9 +223,10 @@ impl Namespace {
     }
 
     fn told_of(&self, directory: BorrowedFd<'_>) -> Told {
-        let Ok(host) = host_path_of(directory) else { return Told { is_in_use: false, is_removed: true } };
-        let slot = self.placed(&host).and_then(|(_, slot)| slot);
-        Told { is_in_use: slot.is_some_and(|slot| self.array().in_use().contains(slot)), is_removed: host.ends_with(DELETED) }
+        let (host, place) = (host_path_of(directory), self.place_of(directory));
+        let (Ok(host), Ok(place)) = (host, place) else { return Told { is_in_use: false, is_removed: true } };
+        let is_in_use = place.and_then(|(_, slot)| slot).is_some_and(|slot| self.array().in_use().contains(slot));
+        Told { is_in_use, is_removed: host.ends_with(DELETED) }
     }
 }
 

@@ -164,10 +164,10 @@ pub(super) fn without_proc(scene: &mut Scene<'_>, complaints: &mut Complaints) -
 /// program leaves it for another one: the kernel tells no whole path of them then.
 const CUT_OFF: &str = r#"
 printf 'kept\n' > log || exit
-unshare -m bash -c 'exec 5>>log; exec unshare -m bash -c "echo lost >&5; echo \$?"'
+unshare -m bash -c 'exec 5>>log; exec unshare -m bash -c "echo found >&5; echo \$?"'
 cat log
 "#;
-const AFTER_CUT_OFF: &str = "1\nkept\n";
+const AFTER_CUT_OFF: &str = "0\nkept\nfound\n";
 
 /// Checks that a file inherited from a mount namespace that has ended is not taken for the host's.
 pub(super) fn cut_off(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
@@ -233,5 +233,61 @@ pub(super) fn other_root(scene: &mut Scene<'_>, complaints: &mut Complaints) -> 
     scene.make(complaints);
     let (tree, members) = (scene.beside("tree"), scene.array.place.root.clone());
     run(scene, OTHER_ROOT, &[&tree, &members], AFTER_OTHER_ROOT, complaints)?;
+    Ok(Outcome::Ran)
+}
+
+/// Unmounts a member's file system lazily below a program that has a directory and a file of the array
+/// open, and is in the directory. The arguments are the library, the member and the array's directory.
+/// The library is in no program that makes mounts: it would keep the member as it was before.
+const HANGING: &str = r#"
+unshare --mount --propagation private sh -c '
+mount --bind "$2" "$2" && LD_PRELOAD=$1 && export LD_PRELOAD && exec python3 -u -c "$4" "$2" "$3"' sh "$1" "$2" "$3" '
+import os, subprocess, sys
+WORK = """
+import os, sys
+name, directory, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def show(act):
+    try: print(act())
+    except OSError as error: print(error.strerror)
+show(lambda: os.path.basename(os.getcwd()))
+show(lambda: open(name + "-file", "w").write("12"))
+show(lambda: os.mkdir(name + "-relative"))
+show(lambda: os.mkdir(name + "-at", dir_fd=directory))
+show(lambda: os.rename(name + "-at", "../" + name + "-moved", src_dir_fd=directory, dst_dir_fd=directory))
+show(lambda: os.write(file, name.encode()))
+show(lambda: os.fstat(file).st_size)
+"""
+os.mkdir(sys.argv[2] + "/sub")
+os.chdir(sys.argv[2] + "/sub")
+directory, file = os.open(".", os.O_RDONLY), os.open("log", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+for number in (directory, file): os.set_inheritable(number, True)
+subprocess.run(["umount", "--lazy", sys.argv[1]], env={"PATH": os.environ["PATH"]}, check=True)
+sys.argv = ["", "here", str(directory), str(file)]
+exec(WORK)
+os.execvp("python3", ["python3", "-u", "-c", WORK, "there", str(directory), str(file)])
+'
+cd "$3" && LD_PRELOAD=$1 && export LD_PRELOAD && cat sub/log && ls . sub
+"#;
+const AFTER_HANGING: &str = "sub\n2\nNone\nNone\nNone\n4\n4\nsub\n2\nNone\nNone\nNone\n5\n9\nherethere\
+    .:\nfile\nhere-moved\nsub\nthere-moved\n\nsub:\nhere-file\nhere-relative\nlog\nthere-file\nthere-relative\n";
+
+/// What is open on a member's file system that was unmounted lazily is the array's.
+pub(super) fn hanging(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, for mount namespaces"));
+    }
+    scene.make(complaints);
+    scene.unset("LD_PRELOAD");
+    let place = &scene.array.place;
+    let arguments: [&Path; 6] =
+        ["-c".as_ref(), HANGING.as_ref(), "bash".as_ref(), &place.ground.library, scene.member(0), &place.data];
+    let found = scene.run("bash", &arguments);
+    let expected = Output { stdout: AFTER_HANGING.into(), stderr: Vec::new(), status: "0".into() };
+    compare("what hangs in the air", &expected, &found, complaints);
+    scene.reset();
+    let scrubbed = scene.array.scrub().output();
+    if !scrubbed.succeeded() || !scrubbed.stderr.is_empty() {
+        complaints.push(with_output("redundancy", &scrubbed));
+    }
     Ok(Outcome::Ran)
 }

@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 66] = [
+pub(super) const CASES: [Case; 67] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -80,6 +80,7 @@ pub(super) const CASES: [Case; 66] = [
     case("handed-without-proc", handed::without_proc),
     case("handed-other-root", handed::other_root),
     case("handed-cut-off", handed::cut_off),
+    case("handed-hanging", handed::hanging),
     case("loss-inherited", loss::inherited),
     case("loss-held", loss::held),
     case("loss-refused", loss::refused),

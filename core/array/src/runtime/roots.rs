@@ -158,6 +158,14 @@ impl Runtime {
                 .any(|entry| entry[1].load(Ordering::Acquire) == inode && entry[0].load(Ordering::Acquire) == device)
     }
 
+    /// Tells whether the root of a member is, or was, on the device with this number.
+    #[must_use]
+    pub fn has_root_on(&self, device: u64) -> bool {
+        let is_on_it =
+            |entry: &[AtomicU64; 2]| entry[1].load(Ordering::Acquire) != 0 && entry[0].load(Ordering::Acquire) == device;
+        self.segment().roots.identities.iter().any(is_on_it)
+    }
+
     /// How many directories were roots of members since the segment was made.
     #[must_use]
     pub fn root_count(&self) -> usize {

@@ -23,6 +23,7 @@ use sys::raw::{check, syscall};
 use sys::rustix::fs::{CWD, Mode, OFlags, getxattr, openat};
 use sys::rustix::io::fcntl_dupfd_cloexec;
 use sys::{AsRawFd, BorrowedFd, IntoRawFd, OsError, RawFd};
+use units::Slot;
 
 /// Whether the current directory is in the array.
 static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
@@ -118,6 +119,14 @@ pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
     Base::of(directory).path()
 }
 
+/// Where a directory is.
+pub(crate) enum Place {
+    /// At this logical path of the array; on the member with this slot, if that is in use.
+    Array(Vec<u8>, Option<Slot>),
+    /// At this path of the host.
+    Host(Vec<u8>),
+}
+
 /// The directory of a directory argument, with its twin, which stays open for as long as this
 /// lives.
 pub(crate) struct Base {
@@ -141,12 +150,24 @@ impl Base {
 
     /// The absolute path of the directory, as the program knows it.
     pub(crate) fn path(&self) -> Option<Vec<u8>> {
-        let host = self.host_path()?;
-        Some(array::logical(&host).unwrap_or(host))
+        match self.place(is_ours(self.descriptor))? {
+            Place::Array(path, _) | Place::Host(path) => Some(path),
+        }
+    }
+
+    /// Returns where the directory is; None if the kernel does not tell that. `is_ours` tells whether
+    /// it is a directory of the array, which may hang in the air ([`namespace::Namespace::place_of`]).
+    pub(crate) fn place(&self, is_ours: bool) -> Option<Place> {
+        let host = self.host_path();
+        if let Some((path, slot)) = host.as_ref().and_then(|host| array::placed(host)) {
+            return Some(Place::Array(path, slot));
+        }
+        let hanging = || array::namespace().ok().filter(|_| is_ours)?.place_of(self.present()).ok()?;
+        hanging().map(|(path, slot)| Place::Array(path, slot)).or_else(|| host.map(Place::Host))
     }
 
     /// Returns the path by which the kernel knows the directory.
-    pub(crate) fn host_path(&self) -> Option<Vec<u8>> {
+    fn host_path(&self) -> Option<Vec<u8>> {
         let present = self.present().as_raw_fd();
         if present == AT_FDCWD { host_cwd() } else { link_target(present) }
     }
@@ -408,11 +429,17 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     // Where getcwd(2) fails, the program gets the kernel's error.
-    let Some(host) = told_cwd() else { return Verdict::Pass };
     let base = Base::of(AT_FDCWD);
+    let told = told_cwd();
+    if told.is_none() && namespace::current_directory() != Err(OsError::XDEV) {
+        return Verdict::Pass;
+    }
     let is_present = base.present().as_raw_fd() == AT_FDCWD;
-    let host = if is_present { host } else { base.host_path().unwrap_or(host) };
-    let mut path = array::logical(&host).unwrap_or(host);
+    let place = match told {
+        Some(host) if is_present => Some(array::logical(&host).unwrap_or(host)),
+        told => base.path().or(told),
+    };
+    let Some(mut path) = place else { return Verdict::Pass };
     if path.is_empty() {
         path.push(b'/');
     }

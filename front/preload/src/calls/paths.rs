@@ -7,7 +7,7 @@
 //! A path that cannot be read from the program's memory is the host's: the kernel answers EFAULT or
 //! ENAMETOOLONG as it would.
 
-use super::directory::{self, Base};
+use super::directory::{self, Base, Place};
 use super::rights;
 use crate::array::{self, Prefixes, prefixes};
 use crate::program;
@@ -141,20 +141,24 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         }
         let base = if ours { Base::of(base) } else { Base { descriptor: base, twin: None } };
         let epochs = if ours { array::epochs() } else { None };
-        let Some(host) = base.host_path() else {
-            if !ours {
-                return Where::Host;
+        let refused = |error| Where::Array(Asked { start: Start::Refused(error), ..Asked::absolute(path.to_vec()) });
+        let (mut text, start) = match base.place(ours) {
+            Some(Place::Array(text, slot)) => {
+                let start = Start::Open(base.present().as_raw_fd(), slot, text.len(), epochs);
+                (text, start)
             }
-            // A directory of the array whose path the kernel does not tell lies too deep, unless it
-            // does not lie below the root of the process, or there is no /proc.
-            crate::array::tell_without_proc();
-            return Where::Array(Asked { start: Start::Refused(OsError::NAMETOOLONG), ..Asked::absolute(path.to_vec()) });
+            Some(Place::Host(text)) if !ours => (text, Start::Root),
+            // The path of such a directory is the host's by chance. On its member it may be followed
+            // by what the other members lack.
+            Some(Place::Host(_)) => return refused(OsError::STALE),
+            None if !ours => return Where::Host,
+            None => {
+                // A directory of the array whose path the kernel does not tell lies too deep, unless it
+                // does not lie below the root of the process, or there is no /proc.
+                crate::array::tell_without_proc();
+                return refused(OsError::NAMETOOLONG);
+            }
         };
-        let placed = array::placed(&host);
-        let start = placed
-            .as_ref()
-            .map_or(Start::Root, |(path, slot)| Start::Open(base.present().as_raw_fd(), *slot, path.len(), epochs));
-        let mut text = placed.map_or(host, |(path, _)| path);
         text.push(b'/');
         text.extend_from_slice(path);
         Asked { text, start, base: Some(base) }
