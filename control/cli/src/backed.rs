@@ -204,8 +204,8 @@ pub(crate) fn refill(source: &Source) {
     }
     match fill(source, &config, name.as_str()).and_then(|filled| go_on(name.as_str()).map(|()| filled)) {
         Ok(filled) if filled.is_empty() => {}
-        Ok(filled) => eprintln!("cxlraid: {name}: {} is blank and is filled again from the backing", filled.join(", ")),
-        Err(failure) => eprintln!("{failure}"),
+        Ok(filled) => say!("cxlraid: {name}: {} is blank and is filled again from the backing", filled.join(", ")),
+        Err(failure) => say!("{failure}"),
     }
 }
 

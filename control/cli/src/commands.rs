@@ -195,10 +195,10 @@ fn status(arguments: &Status) -> Result<Exit, Failure> {
     match unseen {
         // A script would take "none" for an answer.
         Some(failure) if views.is_empty() => failures.push(failure),
-        Some(failure) => eprintln!("{failure}"),
+        Some(failure) => say!("{failure}"),
         None => {}
     }
-    failures.iter().for_each(|failure| eprintln!("{failure}"));
+    failures.iter().for_each(|failure| say!("{failure}"));
     if arguments.json {
         print(&(view::json(&views) + "\n"))?;
     } else if views.is_empty() && failures.is_empty() {
@@ -379,7 +379,7 @@ fn replace(arguments: &Replace) -> Result<Exit, Failure> {
     let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
     let text = rebuild::replace(&registry, &array, &arguments.old, &arguments.new, &begin)?;
     for warning in create::shared_devices(&members).iter().filter(|warning| warning.is_about(&arguments.new)) {
-        eprintln!("{warning}");
+        say!("{warning}");
     }
     print(&text)
 }

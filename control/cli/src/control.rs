@@ -88,7 +88,7 @@ pub(crate) fn end_scrub(source: &Source, thing: &str) {
     if let Some(job) = board.job().filter(|job| matches!(job.kind, JobKind::Check | JobKind::Repair)) {
         board.tell(job.number, JobWish::Cancel);
         let what = format!("{} is ended, since a member is to be made anew", said_of(&job));
-        eprintln!("{}", Failure::new(thing, what, "scrub again when the array is in sync"));
+        say!("{}", Failure::new(thing, what, "scrub again when the array is in sync"));
     }
 }
 

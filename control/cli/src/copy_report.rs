@@ -81,7 +81,7 @@ impl Report {
 
     /// Says something beside the bar.
     pub(crate) fn tell(&self, line: &Failure) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| say!("{line}"));
     }
 
     /// Takes the bar away. The failure, if names of `source` were left out or copied in part, says

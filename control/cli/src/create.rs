@@ -58,7 +58,7 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     // saved.
     let name = registry.begin_name(&arguments.name, arguments.system)?;
     for warning in shared_devices(&spec.members) {
-        eprintln!("{warning}");
+        say!("{warning}");
     }
     let uses = |array: &Array, thing: &str| reads.set(array, thing).and_then(|()| members.set(array, thing));
     make(&config, &source, name, spec, &uses)?;
@@ -109,7 +109,7 @@ fn make(
             "leave --owner, --group and --mode out, and use 'cxlraid access' afterwards",
         ));
     }
-    eprintln!("cxlraid: {}: the members are array {uuid}, which was made before; this is one more name for it", name.name());
+    say!("cxlraid: {}: the members are array {uuid}, which was made before; this is one more name for it", name.name());
     uses(&array, called(source))?;
     name.save(&named)?;
     // Making the paths needs the locks of the array that others may be waiting for.

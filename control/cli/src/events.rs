@@ -130,7 +130,7 @@ pub(crate) fn begin(source: &Source, thing: &str, uuid: Uuid) -> Tell {
     match made(source, &uuid.to_string()) {
         Ok(Some(path)) => LOG.begin(path.as_os_str().as_bytes(), thing, uuid),
         Ok(None) => {}
-        Err(warning) => eprintln!("{warning}"),
+        Err(warning) => say!("{warning}"),
     }
     Tell {
         loss: |member, _| {
@@ -180,7 +180,7 @@ fn print_short(_: &Member, host_path: &[u8]) {
     said.push((Instant::now(), host_path.to_vec()));
     let what = "is shorter than its file, and the other members in use cannot give what is missing";
     let todo = "bring back the members that are out, or put the file back from a backup";
-    eprintln!("{}", Failure::new(units::Shown(host_path), what, todo));
+    say!("{}", Failure::new(units::Shown(host_path), what, todo));
 }
 
 /// The array for a command that uses files as a program does. Prints which members it does without,
@@ -192,32 +192,24 @@ pub(crate) fn printing(array: Array) -> Array {
             continue;
         }
         match &member.refusal {
-            Some(refusal) => eprintln!("cxlraid: warning: {}; the array is degraded without this member", shown(refusal)),
+            Some(refusal) => say!("cxlraid: warning: {}; the array is degraded without this member", shown(refusal)),
             None => {
                 let (remedy, member, state) = (member.remedy(), member.shown(), shown(&state));
-                eprintln!("cxlraid: {member}: warning: member {state}; the array is degraded; {remedy}");
+                say!("cxlraid: {member}: warning: member {state}; the array is degraded; {remedy}");
             }
         }
     }
     let loss = |member: &Member, why: Option<&str>| {
         let (member, why) = (member.shown(), why.unwrap_or("no cause was seen"));
-        eprintln!(
-            "cxlraid: {member}: warning: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status'"
-        );
+        say!("cxlraid: {member}: warning: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status'");
     };
     let lost_name = |member: &Member, path: &[u8]| {
         let (member, path) = (member.shown(), units::Shown(path));
-        eprintln!(
+        say!(
             "cxlraid: {member}: warning: member has lost {path}, which the others have, and is out of use; the array is degraded; see 'cxlraid status'"
         );
     };
-    array.telling(Tell {
-        loss,
-        lost_name,
-        short: print_short,
-        rot: |_, _, _, text| eprintln!("cxlraid: {text}"),
-        ..Tell::NOTHING
-    })
+    array.telling(Tell { loss, lost_name, short: print_short, rot: |_, _, _, text| say!("cxlraid: {text}"), ..Tell::NOTHING })
 }
 
 /// Tells that something happened.

@@ -6,6 +6,17 @@
 //! Invariants: an error is one line on standard error (`cxlraid: thing: what happened; what to
 //! do`); the exit statuses are those of [`failure::Exit`]; commands that only look change nothing.
 #![deny(unsafe_code)]
+// It ends the process where standard error cannot be written.
+#![deny(clippy::print_stderr)]
+
+/// Prints a line on standard error. Where that cannot be written (it is full, or nobody reads it any
+/// more), the line is lost, and the command goes on with what it was asked to do.
+macro_rules! say {
+    ($($line:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($line)*);
+    }};
+}
 
 mod access;
 mod args;
@@ -35,6 +46,7 @@ mod monitor;
 mod mount;
 mod name;
 mod names;
+mod names_lock;
 mod new_name;
 mod own;
 mod policy;
@@ -68,32 +80,32 @@ pub fn main() -> ExitCode {
     // Before anything is mapped that may have no room, or lie on a member that fails.
     if let Err(error) = persist::fault::install_handlers() {
         let what = format!("its signals cannot be handled: {}", std::io::Error::from(error));
-        eprintln!("{}", failure::Failure::new("cxlraid", what, "see what limits the process"));
+        say!("{}", failure::Failure::new("cxlraid", what, "see what limits the process"));
         return ExitCode::from(Exit::Error as u8);
     }
     let mut words = std::env::args_os();
     if helper::is_meant(words.next().as_deref()) {
         let mounted = helper::arguments(words).and_then(|wanted| wanted.as_ref().map_or(Ok(Exit::Fine), commands::mount_once));
         let exit = mounted.unwrap_or_else(|failure| {
-            eprintln!("{failure}");
+            say!("{failure}");
             failure.exit
         });
         return ExitCode::from(helper::status(exit));
     }
     let exit = match Cli::try_parse() {
         Ok(cli) => commands::execute(cli.command).unwrap_or_else(|failure| {
-            eprintln!("{failure}");
+            say!("{failure}");
             failure.exit
         }),
         Err(error) => match from_usage(&error) {
             Some(failure) => {
-                eprintln!("{failure}");
+                say!("{failure}");
                 failure.exit
             }
             // Help or version; a closed standard output is the reader's choice.
             None => match error.print() {
                 Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                    eprintln!("{}", failure::Failure::new("standard output", error, ""));
+                    say!("{}", failure::Failure::new("standard output", error, ""));
                     Exit::Error
                 }
                 _ => Exit::Fine,

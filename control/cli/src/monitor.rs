@@ -41,6 +41,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
+use sys::OsError;
 
 /// How often logs are looked at.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -111,7 +112,7 @@ impl Repair {
         match command.spawn() {
             Ok(child) => self.child = Some(child),
             Err(error) => {
-                eprintln!("{}", Failure::new(name, format!("a rebuild cannot be started: {error}"), "run 'cxlraid rebuild'"));
+                say!("{}", Failure::new(name, format!("a rebuild cannot be started: {error}"), "run 'cxlraid rebuild'"));
                 self.not_before = Instant::now() + PAUSE_MAX;
             }
         }
@@ -192,7 +193,7 @@ pub(crate) fn monitor(
 /// told, and keeps no array from being watched.
 fn described(registry: &Registry) -> Result<Vec<ArrayName>, Failure> {
     let mut names = registry.names()?;
-    names.retain(|name| registry.find(name).map_err(|failure| eprintln!("{failure}")).is_ok());
+    names.retain(|name| registry.find(name).map_err(|failure| say!("{failure}")).is_ok());
     Ok(names)
 }
 
@@ -276,29 +277,32 @@ impl Watched {
             std::thread::sleep(LOGGED);
             self.read();
         }
-        for member in out.difference(&self.out).filter(|&member| kind != EventKind::Fail || !begun.contains(member)) {
-            let what = if kind == EventKind::Fail { "a member works no more" } else { "the array is without this member" };
-            let event = Event {
-                kind,
-                array: &self.name,
-                uuid: self.uuid,
-                member: Some(member.as_bytes()),
-                what,
-                count: None,
-                file: None,
-            };
-            if let Err(error) = append(self.log.as_os_str().as_bytes(), &event) {
-                eprintln!(
-                    "{}",
-                    Failure::new(self.log.display(), io::Error::from(error), "see to it that events can be logged there")
-                );
-                return;
-            }
+        let is_told = |member: &&String| kind != EventKind::Fail || !begun.contains(*member);
+        let fresh: Vec<String> = out.difference(&self.out).filter(is_told).cloned().collect();
+        for member in &fresh {
+            self.log_or_keep(kind, member);
         }
         self.out = out;
         if let Some(view) = &self.view {
             self.repair.attend(&self.source, &self.name, view);
         }
+    }
+
+    /// Logs that a member is out. If the log is not there any more, it is made anew. An event that
+    /// cannot be logged is said, and told and counted as if it stood in the log.
+    fn log_or_keep(&mut self, kind: EventKind, member: &str) {
+        let what = if kind == EventKind::Fail { "a member works no more" } else { "the array is without this member" };
+        let (array, uuid, log) = (&*self.name, self.uuid, self.log.as_os_str().as_bytes());
+        let event = Event { kind, array, uuid, member: Some(member.as_bytes()), what, count: None, file: None };
+        let Err(error) = append(log, &event) else { return };
+        let is_made = || error == OsError::NOENT && events::made(&self.source, &uuid.to_string()).is_ok();
+        if is_made() && append(log, &event).is_ok() {
+            return;
+        }
+        say!("{}", Failure::new(self.log.display(), io::Error::from(error), "see to it that events can be logged there"));
+        let line = event.line(sys::clock::realtime_coarse_ns());
+        *self.events.entry(kind.name().to_owned()).or_default() += 1;
+        self.pending.push(line.into_bytes());
     }
 
     /// Looks at the array, for what is told of it.
@@ -330,7 +334,7 @@ fn tell(program: &Path, logged: &Logged, is_ended: &AtomicBool) {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        Err(error) => eprintln!("{}", Failure::new(program.display(), format!("cannot be started: {error}"), "")),
+        Err(error) => say!("{}", Failure::new(program.display(), format!("cannot be started: {error}"), "")),
     }
 }
 

@@ -1,29 +1,26 @@
 //! A name that an array is about to get: reserved before the array is made, saved when it is there.
 //!
-//! Invariants: who holds a [`NewName`] is the only one to make a name in that directory (flock(2));
-//! the file appears whole or not at all, and never replaces another; what is given up leaves the
-//! directories as they were.
+//! Invariants: who holds a [`NewName`] is the only one to make a name in that directory
+//! ([`NamesLock`]); the file appears whole or not at all, and never replaces another; what is given up
+//! leaves the directories as they were.
 
 use crate::{
     failure::Failure,
     name::ArrayName,
+    names_lock::NamesLock,
     registry::{NamedArray, cannot, to_toml},
 };
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 /// The modes of what is made here. The system's get exactly these, so that every user can read
 /// them; a user's umask may take bits away from the user's own.
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
-/// How long another creation is waited for, and how often it is looked at.
-const PATIENCE: Duration = Duration::from_secs(60);
-const REST: Duration = Duration::from_millis(20);
 
 /// A name that nobody else makes meanwhile.
 pub(crate) struct NewName {
@@ -33,8 +30,7 @@ pub(crate) struct NewName {
     temporary: PathBuf,
     /// Every user may read it.
     for_all: bool,
-    /// The directory, locked.
-    _held: File,
+    lock: NamesLock,
     /// Directories that were made for it, the outermost first.
     made: Vec<PathBuf>,
     saved: bool,
@@ -47,10 +43,10 @@ impl NewName {
         let directory = file.parent().unwrap_or(Path::new("/"));
         let mut made = Vec::new();
         make_directories(directory, for_all, &mut made).map_err(|error| cannot(directory, "be created", &error))?;
-        let held = lock(name, directory)?;
+        let lock = NamesLock::take(name, directory)?;
         // A name beginning with '.' is never an array's, so a leftover of a crash is not read.
         let temporary = directory.join(format!(".{name}.{}", std::process::id()));
-        let new = Self { name: name.clone(), file, temporary, for_all, _held: held, made, saved: false };
+        let new = Self { name: name.clone(), file, temporary, for_all, lock, made, saved: false };
         if fs::symlink_metadata(&new.file).is_ok() {
             return Err(taken(name, &new.file));
         }
@@ -95,6 +91,7 @@ impl NewName {
 impl Drop for NewName {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.temporary);
+        self.lock.release();
         if !self.saved {
             // Only those that are empty go.
             self.made.iter().rev().for_each(|directory| _ = fs::remove_dir(directory));
@@ -123,25 +120,6 @@ fn make_directories(path: &Path, for_all: bool, made: &mut Vec<PathBuf>) -> io::
         Err(error) => return Err(error),
     }
     if for_all { fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY_MODE)) } else { Ok(()) }
-}
-
-/// Opens and locks the directory of names.
-fn lock(name: &ArrayName, directory: &Path) -> Result<File, Failure> {
-    let opened = File::open(directory).map_err(|error| cannot(directory, "be read", &error))?;
-    let begun = Instant::now();
-    loop {
-        match opened.try_lock() {
-            Ok(()) => return Ok(opened),
-            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => std::thread::sleep(REST),
-            Err(TryLockError::WouldBlock) => {
-                let what = format!("another process makes an array and keeps {} locked", directory.display());
-                return Err(Failure::new(name, what, "wait for it, or see which with 'fuser' and end it"));
-            }
-            // A file system without locks: the file itself still cannot be made twice.
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(opened),
-            Err(TryLockError::Error(error)) => return Err(cannot(directory, "be locked", &error)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Kept {
     pub(crate) fn renew(&mut self, samples: &[Sample<'_>]) {
         let written = write(&self.path, &text(samples));
         if let (Err(error), false) = (&written, self.has_failed) {
-            eprintln!("{}", Failure::new(self.path.display(), error, "see to it that the file can be written"));
+            say!("{}", Failure::new(self.path.display(), error, "see to it that the file can be written"));
         }
         self.has_failed = written.is_err();
     }

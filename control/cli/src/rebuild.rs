@@ -15,6 +15,7 @@ use crate::{
     failure::Failure,
     inspect::{self, Found, look},
     job::{self, Pace},
+    names_lock::NamesLock,
     records,
     registry::{NamedArray, Registry},
     repairing::{self, Repairing},
@@ -280,7 +281,7 @@ pub(crate) fn rebuild(
         }
         if out.contains(&slot) {
             // The others are made anew all the same.
-            eprintln!("{why}");
+            say!("{why}");
             out.retain(|other| *other != slot);
         }
     }
@@ -299,7 +300,7 @@ pub(crate) fn rebuild(
                 return Err(why);
             }
             // The others are made anew all the same.
-            eprintln!("{why}");
+            say!("{why}");
         }
     }
     if !force {
@@ -329,13 +330,14 @@ pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, force: bool, b
     if is_out {
         let config = inspect::config(source)?;
         unproven = namespace::prove(&config, slot).map_err(|error| not_filled(thing, error))?.err();
+        // Files that changed meanwhile are cut on it before they are computed from what is in memory.
+        if !force {
+            backed::require_other_backing(source, &[slot], thing)?;
+        }
         let mut what = "only what changed while it was away is computed".to_owned();
         if let Some(unproven) = unproven {
-            if !force {
-                backed::require_other_backing(source, &[slot], thing)?;
-            }
             what = format!("all of it is made anew: {unproven}");
-            eprintln!("cxlraid: {thing}: {}: {what}", member.display());
+            say!("cxlraid: {thing}: {}: {what}", member.display());
         }
         let _ = events::begin(source, thing, inspect::newest(source, thing)?.array_uuid);
         events::tell(EventKind::ReAdd, Some(&found.path), None, &what);
@@ -407,12 +409,12 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
     };
     // Programs that start from then on are to find the new directory, also while it waits for
     // others to end.
-    let mut name = || {
+    let mut name = |lock: &NamesLock| {
         if is_named {
             return Ok(());
         }
         // Other spares may have come and gone while the member was filled.
-        registry.change(&array.name, |spec| {
+        registry.change_with(lock, &array.name, |spec| {
             let Some(place) = spec.members.iter().position(|member| *member == old) else {
                 let todo = "'cxlraid status' shows its members; give the command again";
                 return Err(Failure::new(&thing, "its members were changed meanwhile", todo));
@@ -451,8 +453,9 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
             None => Ok(()),
         }
     };
-    let repairing = fill(&changed, &slots, &thing, (JobKind::Replace, Content::Anew), begin, check, &mut name)?;
-    name()?;
+    let repairing =
+        fill(&changed, &slots, &thing, (JobKind::Replace, Content::Anew), begin, check, || name(&registry.lock(&array.name)?))?;
+    name(&registry.lock(&array.name)?)?;
     compute(&changed, &thing, JobKind::Replace, begin, &repairing)
 }
 

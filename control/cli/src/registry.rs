@@ -12,6 +12,7 @@ use crate::{
     args::parse_chunk,
     failure::Failure,
     name::ArrayName,
+    names_lock::NamesLock,
     new_name::{NewName, taken},
     spec::{ArraySpec, chunk_text},
 };
@@ -29,7 +30,7 @@ use std::{
     },
     path::{Path, PathBuf},
 };
-use sys::rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, openat, statat, unlinkat};
+use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 
 const SYSTEM_DIRECTORY: &str = "/etc/cxlraid/arrays";
 /// Says where system-wide names are instead: for tests, which must not see the machine's arrays.
@@ -111,7 +112,7 @@ impl Registry {
         for ignored in ignored {
             if !told.contains(&ignored.path) {
                 told.push(ignored.path.clone());
-                eprintln!("{}", Failure::new(ignored.path.display(), format!("ignored: {}", ignored.what), &ignored.todo));
+                say!("{}", Failure::new(ignored.path.display(), format!("ignored: {}", ignored.what), &ignored.todo));
             }
         }
     }
@@ -220,6 +221,12 @@ impl Registry {
         NewName::begin(name, self.free_file(name, system)?, system)
     }
 
+    /// Keeps other commands from making and changing names in the directory where [`Self::find`] finds
+    /// a name.
+    pub(crate) fn lock(&self, name: &ArrayName) -> Result<NamesLock, Failure> {
+        NamesLock::take(name, self.find_in(name)?.0)
+    }
+
     /// Has `edit` change what the file of a named array says, where [`Self::find`] finds it. No
     /// other command changes the file from the moment it is read for `edit` until it is written. If
     /// `edit` refuses, the file stays as it is.
@@ -228,14 +235,27 @@ impl Registry {
         name: &ArrayName,
         edit: impl FnOnce(&mut ArraySpec) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.change_with(&self.lock(name)?, name, edit)
+    }
+
+    /// As [`Self::change`]. The caller has the lock of the directory.
+    pub(crate) fn change_with(
+        &self,
+        lock: &NamesLock,
+        name: &ArrayName,
+        edit: impl FnOnce(&mut ArraySpec) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let (path, directory, _) = self.find_in(name)?;
         let file = file_of(path, name);
-        // On a file system without locks nobody is kept out.
-        let _ = flock(&directory, FlockOperation::LockExclusive);
+        if !lock.is_of(path) {
+            return Err(Failure::new(name, "its name was given up meanwhile", "give the command again"));
+        }
         let File::Array(mut array) = self.read(path, &directory, name)? else { return Err(unknown(name)) };
         edit(&mut array.spec)?;
         let text = to_toml(&array)?;
         let temporary = path.join(format!(".{name}.{}", std::process::id()));
+        // A crash may have left it, of a process with the same number.
+        let _ = fs::remove_file(&temporary);
         replace(&temporary, &file, &text).map_err(|error| {
             let _ = fs::remove_file(&temporary);
             cannot(&file, "be written", &error)

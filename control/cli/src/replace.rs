@@ -16,6 +16,7 @@ use crate::{
     failure::Failure,
     inspect, job,
     mirror::{Copied, Haste, Mirror, Stop, extent, set_length},
+    names_lock::NamesLock,
     rebuild::{Begin, cancelled_before_it_is_in, foreseen, is_at, not_filled},
     registry::{NamedArray, Registry},
     repairing::{self, Repairing},
@@ -60,7 +61,7 @@ pub(crate) struct Replacement<'a> {
     pub(crate) new: &'a Path,
     pub(crate) begin: &'a Begin,
     /// Has the array's file name the new directory.
-    pub(crate) name: &'a mut dyn FnMut() -> Result<(), Failure>,
+    pub(crate) name: &'a mut dyn FnMut(&NamesLock) -> Result<(), Failure>,
 }
 
 /// What a pass came to.
@@ -91,21 +92,21 @@ impl Replacement<'_> {
         let begun = Instant::now();
         let mut pass = self.pass(&config, &successor, Haste::Paced, begun)?;
         let mut passes = 1;
-        let held = loop {
-            let held = self.hold(&config)?;
+        let (names, held) = loop {
+            let (names, held) = self.hold(&config)?;
             if !works(held.array(), self.slot) {
                 held.end();
                 return Ok(None);
             }
             let found = fingerprint_of(held.array());
             if found.is_some() && found == fingerprint {
-                break held;
+                break (names, held);
             }
             if passes >= PASSES {
                 match self.pass(&config, &successor, Haste::Until(Instant::now() + HELD_FOR), begun) {
                     Ok(last) => {
                         pass = last;
-                        break held;
+                        break (names, held);
                     }
                     Err(failure) => {
                         held.end();
@@ -115,12 +116,14 @@ impl Replacement<'_> {
             }
             fingerprint = found;
             held.end();
+            drop(names);
             passes += 1;
             let (count, bytes) = extent(self.old);
             job::set_totals(count, bytes);
             pass = self.pass(&config, &successor, Haste::Paced, begun)?;
         };
-        let lost = self.exchange(held, &successor, &pass)?;
+        let lost = self.exchange(held, &names, &successor, &pass)?;
+        drop(names);
         let seconds = pass.begun.elapsed().as_secs_f64();
         let (files, bytes) = (pass.files.len(), bytes_text(pass.bytes));
         if lost > 0 {
@@ -210,15 +213,21 @@ impl Replacement<'_> {
     }
 
     /// Holds the array, which lets no program start, as soon as its programs have ended.
-    fn hold(&self, config: &Config) -> Result<Held, Failure> {
+    fn hold(&self, config: &Config) -> Result<(NamesLock, Held), Failure> {
         loop {
             if job::is_ended() {
                 return Err(cancelled_before_it_is_in(self.thing()));
             }
+            // Before the array: whoever makes or changes a name of it holds this lock and waits for the
+            // array.
+            let names = self.registry.lock(&self.array.name)?;
             match Held::begin(config) {
-                Ok(held) => return Ok(held),
+                Ok(held) => return Ok((names, held)),
                 Err(FillError::InUse) if self.begin.is_over() => return Err(self.in_use()),
-                Err(FillError::InUse) => thread::sleep(PERIOD),
+                Err(FillError::InUse) => {
+                    drop(names);
+                    thread::sleep(PERIOD);
+                }
                 Err(error) => return Err(not_filled(self.thing(), error)),
             }
         }
@@ -235,13 +244,13 @@ impl Replacement<'_> {
 
     /// Puts the new directory, which holds what the old one holds, in its place. Returns how many
     /// files have bytes that the old one could not give.
-    fn exchange(&mut self, held: Held, successor: &Successor, pass: &Pass) -> Result<usize, Failure> {
-        match self.exchange_held(&held, successor, pass) {
+    fn exchange(&mut self, held: Held, names: &NamesLock, successor: &Successor, pass: &Pass) -> Result<usize, Failure> {
+        match self.exchange_held(&held, names, successor, pass) {
             Ok((lost, swapped)) => {
                 held.end_at_once();
                 if !swapped.is_noted {
                     let what = "could not be told that another directory has its place";
-                    eprintln!("{}", Failure::new(self.old.display(), what, "do not use it as a member of the array again"));
+                    say!("{}", Failure::new(self.old.display(), what, "do not use it as a member of the array again"));
                 }
                 Ok(lost)
             }
@@ -252,7 +261,13 @@ impl Replacement<'_> {
         }
     }
 
-    fn exchange_held(&mut self, held: &Held, successor: &Successor, pass: &Pass) -> Result<(usize, Swapped), Failure> {
+    fn exchange_held(
+        &mut self,
+        held: &Held,
+        names: &NamesLock,
+        successor: &Successor,
+        pass: &Pass,
+    ) -> Result<(usize, Swapped), Failure> {
         let (array, files, slot) = (held.array(), held.files(), self.slot);
         let mut lost = Vec::new();
         for file in &pass.files {
@@ -284,7 +299,7 @@ impl Replacement<'_> {
             // The step that failed may be the last one, which makes the name durable. The array's
             // file names the new directory all the same then.
             let is_named = |_: &Failure| registry.find(name).is_ok_and(|array| array.spec.members.iter().any(|path| path == new));
-            (self.name)().or_else(|failure| if is_named(&failure) { Ok(()) } else { Err(failure) })
+            (self.name)(names).or_else(|failure| if is_named(&failure) { Ok(()) } else { Err(failure) })
         };
         let swapped = array.swap_member(slot, successor, !lost.is_empty(), commit);
         Ok((lost.len(), swapped.map_err(|error| self.failed(error))??))

@@ -39,7 +39,7 @@ pub(crate) fn run(source: &Source, mounted: Option<&ArrayName>, program: &[OsStr
     let library = find_library(env::var_os(LIBRARY_VARIABLE), &own_directory()?)?;
     if let Some(why) = program::unreachable_because(name).filter(|_| mounted.is_none()) {
         let what = format!("{why}, so it does not see the array itself");
-        eprintln!("{}", Failure::new(Path::new(name).display(), what, "programs it starts may; 'run --mount' shows it to all"));
+        say!("{}", Failure::new(Path::new(name).display(), what, "programs it starts may; 'run --mount' shows it to all"));
     }
     let mut command = Command::new(name);
     command.args(arguments).env(PRELOAD, preload_value(&library, env::var_os(PRELOAD).as_deref())?);

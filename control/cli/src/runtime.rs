@@ -170,7 +170,7 @@ fn end_use(source: &Source, thing: &str) -> Result<(), Failure> {
                 }
                 core.array().let_in();
             }
-            Err(failure) if array::runtime::loss().is_none() => eprintln!("{failure}"),
+            Err(failure) if array::runtime::loss().is_none() => say!("{failure}"),
             Err(_) => {}
         }
     }

@@ -48,7 +48,7 @@ pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result
     })?;
     let devices: Vec<PathBuf> = array.spec.members.iter().cloned().chain([spare.clone()]).collect();
     for warning in create::shared_devices(&devices).iter().filter(|warning| warning.is_about(&spare)) {
-        eprintln!("{warning}");
+        say!("{warning}");
     }
     let todo = "'cxlraid monitor' and 'cxlraid rebuild' put it in the place of a member that fails";
     Ok(format!("{name}: {} is a spare; {todo}\n", spare.display()))

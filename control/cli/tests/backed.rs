@@ -326,10 +326,34 @@ fn without_its_backing_an_array_goes_on_and_fsync_fails() {
     let io = "Input/output error\n";
     assert_eq!(program.go_on(), format!("fine\n{}", io.repeat(6)));
     assert_eq!(backed.fine("head -c 15 /data/d/1 | tail -c 5"), "after");
-    let back = backed.bench.run(&["re-add", "db", backed.disk()]);
+    // What changed meanwhile is cut there before it is computed: a kill and a restart would take it.
+    let refused = backed.bench.run(&["re-add", "db", backed.disk()]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(err(&refused).contains("has the only durable state of the array"), "{}", err(&refused));
+    let back = backed.bench.run(&["re-add", "db", backed.disk(), "--force"]);
     assert!(back.status.success(), "{}", err(&back));
     backed.fine("sync /data/d/1");
     assert_eq!(&fs::read(backed.disk.path().join("data/d/1")).unwrap()[10..15], b"after");
+}
+
+/// A file goes on without its backing file where that was cut by hand. Then only memory holds what is
+/// written to it.
+#[test]
+fn a_file_that_its_backing_lacks_is_not_said_to_be_durable() {
+    // Of a file of root's the whole member goes out instead.
+    if sys::rustix::process::geteuid().as_raw() != 0 {
+        eprintln!("NOT RUN: a_file_that_its_backing_lacks_is_not_said_to_be_durable needs root");
+        return;
+    }
+    let backed = Backed::new();
+    backed.fine("head -c 300000 /dev/zero | tr '\\0' A > /data/long; chown 65534 /data/long; sync /data/long");
+    let before = "f = os.open('/data/long', os.O_RDWR)\nos.pwrite(f, b'first', 0); os.fsync(f)";
+    let after = "os.pwrite(f, b'after', 200000)\n\
+                 try: os.fsync(f); print('durable')\nexcept OSError as error: print(os.strerror(error.errno))\n\
+                 print(os.pread(f, 5, 200000).decode())";
+    let program = backed.program(before, after);
+    fs::File::options().write(true).open(backed.disk.path().join("data/long")).unwrap().set_len(50).unwrap();
+    assert_eq!(program.go_on(), "Input/output error\nafter\n");
 }
 
 #[test]

@@ -163,3 +163,33 @@ fn a_member_of_an_array_is_named_among_empty_directories() {
         assert!(status == 1 && line.starts_with(&expected), "{line}");
     }
 }
+
+/// The warning that all members are on one device cannot be printed.
+#[test]
+fn a_line_that_cannot_be_printed_ends_no_command() {
+    let bench = Bench::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let create = ["create", "db", "--level", "5", "--at", "/data", "m0", "m1", "m2"];
+    assert_eq!(bench.command(&create).stderr(full).status().unwrap().code(), Some(0));
+    let refused = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(bench.command(&create).stderr(refused).status().unwrap().code(), Some(1));
+}
+
+/// Whoever may read the directory of names may lock it.
+#[test]
+fn a_locked_directory_of_names_keeps_no_command() {
+    let bench = Bench::new();
+    let create = |name, m: [&str; 3]| bench.run(&[&["create", name, "--level", "5", "--at", "/data"], &m[..]].concat());
+    assert!(create("db", ["m0", "m1", "m2"]).status.success());
+    let found = std::process::Command::new("find").arg(bench.home.path()).args(["-name", "db.toml"]).output().unwrap();
+    let file = std::path::PathBuf::from(out(&found).trim_end());
+    let directory = std::fs::File::open(file.parent().unwrap()).unwrap();
+    directory.lock().unwrap();
+    let begun = std::time::Instant::now();
+    let again = create("other", ["m0", "m1", "m2"]);
+    assert!(again.status.success(), "{}", err(&again));
+    std::fs::create_dir(bench.path("spare")).unwrap();
+    let added = bench.run(&["add", "db", "--spare", "spare"]);
+    assert!(added.status.success(), "{}", err(&added));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+}

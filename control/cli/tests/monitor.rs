@@ -93,6 +93,19 @@ fn each_event_is_told_once() {
     assert_eq!(logged.lines().filter(|line| line.contains(" Fail ")).count(), 2, "{logged}");
 }
 
+/// The log may be renamed at any time, and nobody need make another one in its place.
+#[test]
+fn a_loss_is_told_though_the_log_was_renamed() {
+    let bench = filled();
+    let monitor = started(&bench);
+    let log = bench.path("state/cxlraid").join(format!("{}.events", bench.uuid()));
+    fs::rename(&log, bench.path("rotated")).unwrap();
+    fs::rename(bench.path("m2"), bench.path("away")).unwrap();
+    await_told(&bench, &["3 Fail db m2"]);
+    end(monitor);
+    assert!(fs::read_to_string(&log).unwrap().contains("\"Fail\""));
+}
+
 /// The file once it has a line.
 #[track_caller]
 fn await_line(bench: &Bench, line: &str) -> String {

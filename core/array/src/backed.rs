@@ -39,15 +39,16 @@ impl Array {
         self.fast
     }
 
-    /// Answers a request to make something durable, which was carried out on the members in use.
+    /// Answers a request to make something durable, which was carried out on `members`: those that
+    /// hold what is meant, as far as they are in use.
     ///
     /// # Errors
-    /// `IO` if the array has a backing and no member of it is in use and whole.
-    pub fn require_backing(&self) -> Result<(), OsError> {
+    /// `IO` if the array has a backing and no member of it is among these and whole.
+    pub fn require_backing(&self, members: MemberSet) -> Result<(), OsError> {
         if self.fast.is_empty() {
             return Ok(());
         }
-        let whole = self.in_use().minus(self.runtime().rebuilding()).minus(self.fast);
+        let whole = members.minus(self.runtime().rebuilding()).minus(self.fast);
         if whole.is_empty() { Err(OsError::IO) } else { Ok(()) }
     }
 

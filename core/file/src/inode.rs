@@ -394,6 +394,8 @@ impl Inode {
         }
         self.files.array().before_change()?;
         self.files.table().persist(self.files.array(), self.number)?;
-        self.files.array().require_backing()
+        // The file may do without a member that the array has in use.
+        let holding = self.in_use().map(|(slot, _)| slot).collect();
+        self.files.array().require_backing(holding)
     }
 }

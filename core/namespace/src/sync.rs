@@ -41,6 +41,6 @@ impl Namespace {
             }
         }
         self.array().before_change()?;
-        self.array().require_backing()
+        self.array().require_backing(self.array().in_use())
     }
 }

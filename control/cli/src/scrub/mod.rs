@@ -73,7 +73,7 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     let faults = faults_of_used(&mut used, look, || Ok(used_in(&inspect::view(source)?)))?;
     let tell_faults = |failure: Failure| {
         // What the tables show may be why.
-        faults.iter().for_each(|fault| eprintln!("{}", TableView::new(fault.clone(), false).line()));
+        faults.iter().for_each(|fault| say!("{}", TableView::new(fault.clone(), false).line()));
         failure
     };
     let (kind, pace) = (if arguments.repair { JobKind::Repair } else { JobKind::Check }, arguments.pace.pace());
