@@ -42,6 +42,27 @@ pub fn file_user() -> u32 {
 /// exist in the copy, and may have been in the middle of anything. What it stores to private memory
 /// is lost.
 pub unsafe fn in_a_copy(act: impl FnOnce()) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { copied(CLONE_FILES, act) }
+}
+
+/// As [`in_a_copy`], but the copy has descriptors of its own: those of this process at first.
+///
+/// # Errors
+/// As for [`in_a_copy`].
+///
+/// # Safety
+/// As for [`in_a_copy`].
+pub unsafe fn in_a_copy_apart(act: impl FnOnce()) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { copied(0, act) }
+}
+
+/// As [`in_a_copy`], with what is shared (clone(2)).
+///
+/// # Safety
+/// As for [`in_a_copy`].
+unsafe fn copied(shared: u32, act: impl FnOnce()) -> Result<()> {
     let (all, mut before) = (u64::MAX, 0u64);
     let set_mask = |new: *const u64, old: *mut u64| {
         let args = [SIG_SETMASK as usize, new.addr(), old.addr(), size_of::<u64>(), 0, 0];
@@ -51,7 +72,7 @@ pub unsafe fn in_a_copy(act: impl FnOnce()) -> Result<()> {
     set_mask(&raw const all, &raw mut before);
     // SAFETY: a copy of this process, which goes on here with memory of its own; this thread waits
     // until it has ended. No signal tells of its end.
-    let pid = unsafe { syscall(__NR_clone as usize, [(CLONE_FILES | CLONE_VFORK) as usize, 0, 0, 0, 0, 0]) };
+    let pid = unsafe { syscall(__NR_clone as usize, [(shared | CLONE_VFORK) as usize, 0, 0, 0, 0, 0]) };
     if pid == 0 {
         act();
         loop {

@@ -38,9 +38,13 @@ impl Namespace {
     /// # Errors
     /// Those of readlink(2).
     pub fn place_of(&self, fd: BorrowedFd<'_>) -> Result<Option<(Vec<u8>, Option<Slot>)>> {
-        let told = host_path_of(fd)?;
-        let placed = self.placed(&told).map(|(path, slot)| (path.to_vec(), slot));
-        Ok(placed.or_else(|| self.detached_place(fd, &told)))
+        Ok(self.place_told(fd, &host_path_of(fd)?))
+    }
+
+    /// As [`Self::place_of`], of a descriptor of which the kernel tells `told`.
+    pub(crate) fn place_told(&self, fd: BorrowedFd<'_>, told: &[u8]) -> Option<(Vec<u8>, Option<Slot>)> {
+        let placed = self.placed(told).map(|(path, slot)| (path.to_vec(), slot));
+        placed.or_else(|| self.detached_place(fd, told))
     }
 
     /// The slot of the member that holds what `fd` is open on, judged by the magic link. None if

@@ -74,7 +74,8 @@ impl<'a> ProgramPath<'a> {
 
     /// A path with which every call fails: it leads to the array through a directory of the host
     /// that the program may not search (`ACCES`), or starts from a directory that lies deeper than
-    /// the kernel tells (`NAMETOOLONG`).
+    /// the kernel tells (`NAMETOOLONG`), or that hangs in the air where its place is not found
+    /// (`STALE`, `crate::detached`).
     #[must_use]
     pub const fn refused(error: OsError) -> Self {
         Self { text: b"", known_bytes: 0, start: None, refusal: Some(error) }

@@ -223,9 +223,9 @@ impl Namespace {
     }
 
     fn told_of(&self, directory: BorrowedFd<'_>) -> Told {
-        let (host, place) = (host_path_of(directory), self.place_of(directory));
-        let (Ok(host), Ok(place)) = (host, place) else { return Told { is_in_use: false, is_removed: true } };
-        let is_in_use = place.and_then(|(_, slot)| slot).is_some_and(|slot| self.array().in_use().contains(slot));
+        let Ok(host) = host_path_of(directory) else { return Told { is_in_use: false, is_removed: true } };
+        let slot = self.place_told(directory, &host).and_then(|(_, slot)| slot);
+        let is_in_use = slot.is_some_and(|slot| self.array().in_use().contains(slot));
         Told { is_in_use, is_removed: host.ends_with(DELETED) }
     }
 }

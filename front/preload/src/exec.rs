@@ -137,10 +137,8 @@ fn withheld_from(target: Target, file: Option<&[u8]>, environment: usize) -> Res
         return Ok(None);
     }
     let refuses = || unreached::refuses(variable(environment, unreached::SETTING).as_deref());
-    let gives_up = || process::owns_tables() && array::namespace().is_ok_and(|namespace| namespace.files().free_descriptors());
     let why = match unreached::why(target) {
-        // The library needs what it keeps open for later less than a number to look with.
-        Err(OsError::MFILE) if gives_up() => unreached::why(target)?,
+        Err(OsError::MFILE) if !crate::calls::rights::are_calls_filtered() => unreached::why_apart(target)?,
         why => why?,
     };
     why.map(|why| unreached::withhold(target, why, file, refuses)).transpose()

@@ -18,6 +18,7 @@
 //! the program's user. A program that may not be read may be linked statically, and counts as one
 //! that is.
 
+use crate::arena::{self, Arena};
 use crate::calls::node::{Held, Node};
 use crate::calls::process::{note_parted, part_from_processes};
 use crate::calls::{OPEN, directory, rights};
@@ -28,9 +29,9 @@ use crate::handover::{self, Asked, HandedOver};
 use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::patch::go::is_of_go;
 use crate::report::report;
-use crate::shortage::Shortage;
 use crate::uapi::PATH_MAX;
 use crate::{guest, own, process, program};
+use core::cell::Cell;
 use core::ffi::CStr;
 use core::fmt;
 use heap::vec::Vec;
@@ -40,8 +41,10 @@ use sys::rustix::fs::{
     CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, StatVfsMountFlags, fgetxattr, fstat, fstatvfs, getxattr, openat, statfs,
 };
 use sys::rustix::io::{dup, pread};
+use sys::rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use sys::rustix::process::{getegid, geteuid, getgid, getuid};
 use sys::rustix::thread::no_new_privs;
+use sys::task::in_a_copy_apart;
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, high_fd};
 use units::{PAGE_BYTES, Shown};
 
@@ -169,13 +172,82 @@ impl Withheld {
 /// EMFILE if no descriptor was free to look at the program with, and a program without the library
 /// would be given something of the array.
 pub(crate) fn why(target: Target) -> Result<Option<Why>, OsError> {
-    let shortage = Shortage::begin();
-    let why = file_of(target).filter(|file| !is_closed(file)).and_then(|file| why_file(&file, 0));
-    let is_unknown = why.is_none() && shortage.refusal().is_some();
-    if is_unknown && (directory::is_ours(directory::AT_FDCWD) || !inherited_anchors().is_empty()) {
-        return Err(OsError::MFILE);
+    match looked(target) {
+        Err(_) if !directory::is_ours(directory::AT_FDCWD) && inherited_anchors().is_empty() => Ok(None),
+        looked => looked,
     }
-    Ok(why)
+}
+
+/// As [`why`], asked by a copy of this process that has closed some descriptors of its own.
+pub(crate) fn why_apart(target: Target) -> Result<Option<Why>, OsError> {
+    // What the copy has allocated is in memory that no other thread keeps locked.
+    let _arena = if arena::is_active() { None } else { Some(Arena::enter().ok_or(OsError::MFILE)?) };
+    let answer = Answer::new()?;
+    // SAFETY: the copy makes system calls, and uses memory of this thread alone.
+    let copied = unsafe {
+        in_a_copy_apart(|| {
+            let named = if let Target::At(directory, ..) = target { directory } else { directory::AT_FDCWD };
+            let standard = (0..=2).filter(|&number| number != named);
+            standard.for_each(crate::calls::descriptor::close_unheld);
+            answer.give(looked(target));
+        })
+    };
+    copied.map_err(|_| OsError::MFILE)?;
+    answer.take()
+}
+
+/// A word of memory that a copy of this process shares.
+struct Answer(*mut u8);
+
+impl Answer {
+    /// What [`Self::give`] stores if the library will be in the program; a [`Why`] follows it.
+    const SERVED: u8 = 1;
+    /// By their numbers in the answer.
+    const ALL: [Why; 7] =
+        [Why::Static, Why::OtherProcessor, Why::Rights, Why::OtherLibrary, Why::Go, Why::NoLibrary, Why::Unreadable];
+
+    fn new() -> Result<Self, OsError> {
+        let flags = MapFlags::SHARED;
+        // SAFETY: a new mapping.
+        let page = unsafe {
+            mmap_anonymous(sys::place::wish(PAGE_BYTES) as *mut _, PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
+        page.map(|page| Self(page.cast()))
+    }
+
+    fn give(&self, why: Result<Option<Why>, OsError>) {
+        let number = match why {
+            Err(_) => 0,
+            Ok(None) => Self::SERVED,
+            Ok(Some(why)) => Self::SERVED + 1 + Self::ALL.iter().position(|one| *one == why).unwrap_or(0) as u8,
+        };
+        // SAFETY: the page is this value's.
+        unsafe { self.0.write_volatile(number) };
+    }
+
+    fn take(self) -> Result<Option<Why>, OsError> {
+        // SAFETY: the page is this value's.
+        match unsafe { self.0.read_volatile() } {
+            0 => Err(OsError::MFILE),
+            Self::SERVED => Ok(None),
+            number => Ok(Self::ALL.get(usize::from(number - Self::SERVED - 1)).copied()),
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // SAFETY: the page is this value's, and nobody uses it any more.
+        let _ = unsafe { munmap(self.0.cast(), PAGE_BYTES) };
+    }
+}
+
+/// As [`why`], whatever the program would be given.
+fn looked(target: Target) -> Result<Option<Why>, OsError> {
+    let is_short = Cell::new(false);
+    let file = opened(target, &is_short).filter(|file| !is_closed(file));
+    let why = file.and_then(|file| why_file(&file, 0, &is_short));
+    if why.is_none() && is_short.get() { Err(OsError::MFILE) } else { Ok(why) }
 }
 
 /// Tells whether the kernel will refuse to execute a file for want of the right to.
@@ -375,18 +447,23 @@ fn name_of(target: Target, buffer: &mut [u8; PATH_MAX]) -> &[u8] {
 
 /// Opens the file to be executed. None if it cannot be opened, or its name cannot be read.
 pub(crate) fn file_of(target: Target) -> Option<OwnedFd> {
+    opened(target, &Cell::new(false))
+}
+
+/// As [`file_of`]. Notes if no number was free.
+fn opened(target: Target, is_short: &Cell<bool>) -> Option<OwnedFd> {
     // The buffer has the name with the NUL at its end, which `open` needs.
     let mut buffer = [0; PATH_MAX];
     match target {
         Target::Path(path) => match program::read_string(path, &mut buffer) {
-            Ok(_) => open(CWD, &buffer),
+            Ok(_) => open(CWD, &buffer, is_short),
             Err(_) => None,
         },
         Target::At(directory, path, flags) => {
             let directory = directory::borrow(directory);
             match program::read_string(path, &mut buffer) {
-                Ok([]) if flags & AT_EMPTY_PATH != 0 => reopened(directory),
-                Ok(_) => open(directory, &buffer),
+                Ok([]) if flags & AT_EMPTY_PATH != 0 => reopened(directory, is_short),
+                Ok(_) => open(directory, &buffer, is_short),
                 Err(_) => None,
             }
         }
@@ -395,32 +472,33 @@ pub(crate) fn file_of(target: Target) -> Option<OwnedFd> {
 
 /// Opens anew, for reading, a file that is executed by its descriptor, which may be one of O_PATH.
 /// If the file may not be read, the descriptor is duplicated.
-fn reopened(file: BorrowedFd<'_>) -> Option<OwnedFd> {
+fn reopened(file: BorrowedFd<'_>, is_short: &Cell<bool>) -> Option<OwnedFd> {
     let link = heap::format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let open = || openat(CWD, link.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
-    numbered(open).or_else(|_| dup(file)).ok()
+    numbered(is_short, open).or_else(|_| dup(file)).ok()
 }
 
 /// Opens a file for reading; if that fails, with O_PATH, which is enough to ask for its mode.
-fn open(directory: BorrowedFd<'_>, path: &[u8]) -> Option<OwnedFd> {
+fn open(directory: BorrowedFd<'_>, path: &[u8], is_short: &Cell<bool>) -> Option<OwnedFd> {
     // The opening of a FIFO would wait without NONBLOCK.
     let path = CStr::from_bytes_until_nul(path).ok()?;
-    let opened = |flags| numbered(|| openat(directory, path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()));
+    let opened =
+        |flags| numbered(is_short, || openat(directory, path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()));
     opened(OFlags::RDONLY).or_else(|_| opened(OFlags::PATH)).ok()
 }
 
 /// Opens something. Notes if no number was free for it.
-fn numbered(open: impl Fn() -> Result<OwnedFd, OsError>) -> Result<OwnedFd, OsError> {
+fn numbered(is_short: &Cell<bool>, open: impl Fn() -> Result<OwnedFd, OsError>) -> Result<OwnedFd, OsError> {
     open().inspect_err(|error| {
         if matches!(*error, OsError::MFILE | OsError::NFILE) {
-            Shortage::note();
+            is_short.set(true);
         }
     })
 }
 
 /// [`why`], of an open file to which `depth` scripts have led: it looks at the interpreter of a
 /// script, then at rights, processor and dynamic linker.
-fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
+fn why_file(file: &OwnedFd, depth: usize, is_short: &Cell<bool>) -> Option<Why> {
     // The last byte stays 0.
     let mut start = [0u8; PAGE_BYTES];
     let Ok(count) = pread(file, &mut start[..PAGE_BYTES - 1], 0) else {
@@ -433,7 +511,7 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
         let mut words = line.split(|byte| *byte == b'\n').next().unwrap_or(b"").split(|byte| matches!(byte, b' ' | b'\t'));
         let name = words.find(|word| !word.is_empty()).unwrap_or(b"");
         let path = [name, b"\0"].concat();
-        return if depth < SCRIPT_DEPTH_MAX { why_file(&open(CWD, &path)?, depth + 1) } else { None };
+        return if depth < SCRIPT_DEPTH_MAX { why_file(&open(CWD, &path, is_short)?, depth + 1, is_short) } else { None };
     }
     if gains_rights(file) {
         return Some(Why::Rights);
@@ -509,7 +587,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let file = openat(CWD, path.as_os_str().as_bytes(), OFlags::RDONLY, Mode::empty()).unwrap();
         std::fs::remove_file(&path).unwrap();
-        why_file(&file, 0)
+        why_file(&file, 0, &Cell::new(false))
     }
 
     #[test]

@@ -428,10 +428,12 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
     if !is_ours(AT_FDCWD) {
         return Verdict::Pass;
     }
-    // Where getcwd(2) fails, the program gets the kernel's error.
     let base = Base::of(AT_FDCWD);
     let told = told_cwd();
-    if told.is_none() && namespace::current_directory() != Err(OsError::XDEV) {
+    // Where getcwd(2) fails, the program gets the kernel's error; and what the kernel tells where the
+    // directory does not lie below the program's root directory. One that hangs in the air has a path.
+    let may_hang = || !super::root::is_elsewhere() && namespace::current_directory() == Err(OsError::XDEV);
+    if told.is_none() && !may_hang() {
         return Verdict::Pass;
     }
     let is_present = base.present().as_raw_fd() == AT_FDCWD;

@@ -18,6 +18,9 @@ use namespace::ProgramPath;
 use sys::{AsRawFd, OsError, RawFd};
 use units::Slot;
 
+/// How often the kernel is asked where a directory is whose descriptor changes its meaning.
+const PLACE_COUNT: u32 = 16;
+
 /// The number that means the current directory.
 pub(crate) const AT_FDCWD: RawFd = -100;
 
@@ -139,15 +142,15 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         if !ours && !may_reach(prefixes, path, false) {
             return Where::Host;
         }
-        let base = if ours { Base::of(base) } else { Base { descriptor: base, twin: None } };
-        let epochs = if ours { array::epochs() } else { None };
+        let (base, epochs, place) = placed(base, ours);
         let refused = |error| Where::Array(Asked { start: Start::Refused(error), ..Asked::absolute(path.to_vec()) });
-        let (mut text, start) = match base.place(ours) {
+        let (mut text, start) = match place {
             Some(Place::Array(text, slot)) => {
                 let start = Start::Open(base.present().as_raw_fd(), slot, text.len(), epochs);
                 (text, start)
             }
-            Some(Place::Host(text)) if !ours => (text, Start::Root),
+            // The current directory of a thread that has left the array's meanwhile.
+            Some(Place::Host(text)) if !ours || base.present().as_raw_fd() == AT_FDCWD => (text, Start::Root),
             // The path of such a directory is the host's by chance. On its member it may be followed
             // by what the other members lack.
             Some(Place::Host(_)) => return refused(OsError::STALE),
@@ -171,6 +174,31 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         }
         true => Where::Array(asked),
     }
+}
+
+/// Returns a directory argument's directory, the state of names and members before the kernel was asked
+/// where it is, and where it is. `ours` tells whether it was one of the array a moment ago: another
+/// thread may give its number another meaning, and the kernel is asked again then.
+fn placed(descriptor: RawFd, ours: bool) -> (Base, Option<[u64; 2]>, Option<Place>) {
+    if !ours {
+        let base = Base { descriptor, twin: None };
+        let place = base.place(false);
+        return (base, None, place);
+    }
+    for _ in 1..PLACE_COUNT {
+        let base = Base::of(descriptor);
+        let epochs = array::epochs();
+        let place = base.place(true);
+        if !matches!(place, Some(Place::Host(_))) || base.present().as_raw_fd() == AT_FDCWD {
+            return (base, epochs, place);
+        }
+        if !directory::is_ours(descriptor) {
+            return placed(descriptor, false);
+        }
+    }
+    let base = Base::of(descriptor);
+    let place = base.place(true);
+    (base, None, place)
 }
 
 /// Whether the program may not search the host's directories above the prefix that a path leads to.

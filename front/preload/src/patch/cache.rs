@@ -12,7 +12,8 @@
 //!
 //! The file is named after the build-id and the segments' places, or after device, inode, size and
 //! time of an object without a build-id. Tools that change an object, and linkers that are given an
-//! identifier, make objects that differ under one build-id.
+//! identifier, make objects that differ under one build-id. Such objects are told apart if their
+//! segments differ in place or size.
 //!
 //! Whoever may write these files decides what the program executes. A directory and a file are
 //! believed only if they belong to root or to the caller and nobody else may write them; the bytes

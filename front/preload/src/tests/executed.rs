@@ -3,7 +3,7 @@
 use super::{Array, library};
 use std::path::Path;
 use std::process::Command;
-use std::string::String;
+use std::string::{String, ToString};
 use std::{format, fs};
 
 /// What two tests execute: it makes a file of the array, which a program without the library cannot.
@@ -59,8 +59,8 @@ fn of_two_lists_of_libraries_the_last_counts() {
     assert_makes(&array, &mut array.command(&program));
 }
 
-/// Every number is taken as a program without the library is executed: nobody can look what program
-/// that is, and it is given nothing of the array.
+/// Every number is taken as a program is executed: one without the library is given nothing of the
+/// array, and one with it has the file.
 #[test]
 fn without_a_free_number_a_static_program_is_given_no_file() {
     let array = with_directory("executed-full");
@@ -72,20 +72,27 @@ fn without_a_free_number_a_static_program_is_given_no_file() {
         assert!(compiler.status().unwrap().success());
         program
     };
-    let writer = "#include <unistd.h>\nint main(void) { return write(5, \"lost\", 4) == 4 ? 3 : 4; }\n";
-    let writer = compile("writer", &["-static"], writer);
-    let full = "#include <errno.h>\n#include <fcntl.h>\n#include <unistd.h>\n\
+    let writer = "#include <unistd.h>\nint main(void) { return write(5, \"more\", 4) == 4 ? 3 : 4; }\n";
+    let (alone, served) = (compile("alone", &["-static"], writer), compile("served", &[], writer));
+    let full = "#include <fcntl.h>\n#include <spawn.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+        extern char **environ;\n\
         int main(int count, char **arguments) {\n\
-            int file = open(\"/cxlraid-preload-test/file\", O_CREAT | O_RDWR | O_APPEND, 0644);\n\
+            int status, child, file = open(\"/cxlraid-preload-test/file\", O_CREAT | O_RDWR | O_APPEND, 0644);\n\
             if (dup2(file, 5) != 5 || write(5, \"kept\", 4) != 4) return 2;\n\
-            while (open(\"/dev/null\", O_RDONLY) >= 0) {}\n\
+            while (open(\"/dev/null\", O_RDONLY | O_CLOEXEC) >= 0) {}\n\
+            if (posix_spawn(&child, arguments[1], 0, 0, arguments, environ)) return 5;\n\
+            waitpid(child, &status, 0);\n\
+            if (!WIFEXITED(status) || WEXITSTATUS(status) != atoi(arguments[2])) return 6;\n\
             execv(arguments[1], arguments);\n\
-            return errno == EMFILE ? 4 : 5;\n\
+            return 7;\n\
         }\n";
-    let full = compile("full", &[], full);
-    let mut shell = array.command(Path::new("/bin/sh"));
-    let output = shell.args(["-c", "ulimit -n 100; exec \"$@\"", "sh"]).arg(&full).arg(&writer).output().unwrap();
-    assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stderr));
+    let full = compile("full", &["-include", "stdlib.h"], full);
+    for (writer, code) in [(&alone, 4), (&served, 3)] {
+        let mut shell = array.command(Path::new("/bin/sh"));
+        let output = shell.args(["-c", "ulimit -n 100; exec \"$@\"", "sh"]).arg(&full).arg(writer).arg(code.to_string());
+        let output = output.output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{writer:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
     let text = array.command(Path::new("/bin/cat")).arg("/cxlraid-preload-test/file").output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&text.stdout), "kept");
+    assert_eq!(String::from_utf8_lossy(&text.stdout), "keptkeptmoremore");
 }
