@@ -5,6 +5,7 @@
 //! release mode and alone, as it is shipped: a build together with other crates of the workspace
 //! would add their features.
 
+mod exchanged;
 mod executed;
 mod mappings;
 mod objects;

@@ -7,6 +7,7 @@
 //! A path that cannot be read from the program's memory is the host's: the kernel answers EFAULT or
 //! ENAMETOOLONG as it would.
 
+use super::OPEN;
 use super::directory::{self, Base, Place};
 use super::rights;
 use crate::array::{self, Prefixes, prefixes};
@@ -142,7 +143,7 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         if !ours && !may_reach(prefixes, path, false) {
             return Where::Host;
         }
-        let (base, epochs, place) = placed(base, ours);
+        let (base, ours, epochs, place) = placed(base, ours);
         let refused = |error| Where::Array(Asked { start: Start::Refused(error), ..Asked::absolute(path.to_vec()) });
         let (mut text, start) = match place {
             Some(Place::Array(text, slot)) => {
@@ -176,29 +177,32 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
     }
 }
 
-/// Returns a directory argument's directory, the state of names and members before the kernel was asked
-/// where it is, and where it is. `ours` tells whether it was one of the array a moment ago: another
-/// thread may give its number another meaning, and the kernel is asked again then.
-fn placed(descriptor: RawFd, ours: bool) -> (Base, Option<[u64; 2]>, Option<Place>) {
+/// Returns a directory argument's directory, whether it is one of the array, the state of names and
+/// members before the kernel was asked where it is, and where it is. `ours` tells whether it was one
+/// of the array a moment ago: another thread may give its number another meaning, and the kernel is
+/// asked again then.
+fn placed(descriptor: RawFd, ours: bool) -> (Base, bool, Option<[u64; 2]>, Option<Place>) {
     if !ours {
         let base = Base { descriptor, twin: None };
         let place = base.place(false);
-        return (base, None, place);
+        return (base, false, None, place);
     }
     for _ in 1..PLACE_COUNT {
         let base = Base::of(descriptor);
         let epochs = array::epochs();
         let place = base.place(true);
         if !matches!(place, Some(Place::Host(_))) || base.present().as_raw_fd() == AT_FDCWD {
-            return (base, epochs, place);
+            return (base, true, epochs, place);
         }
+        // The thread that gives the number another meaning may have done so only half.
+        OPEN.wait_for_claim(descriptor);
         if !directory::is_ours(descriptor) {
             return placed(descriptor, false);
         }
     }
     let base = Base::of(descriptor);
     let place = base.place(true);
-    (base, None, place)
+    (base, true, None, place)
 }
 
 /// Whether the program may not search the host's directories above the prefix that a path leads to.
