@@ -378,8 +378,7 @@ impl Files {
     /// [`Files::has_name`]. `path` is the logical path at which it is made.
     pub fn create_nameless_inode(&self, path: &[u8]) -> Result<Attribute, OsError> {
         self.array.before_change()?;
-        let (inode, generation) = self.table.create(&self.array, self.shape_at(path))?;
-        Ok(Attribute { inode, generation })
+        self.create_nameless_inode_of(self.shape_at(path))
     }
 
     /// Takes an inode back whose file could not be made, or whose last name is gone while nobody

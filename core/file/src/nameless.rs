@@ -15,7 +15,7 @@ use crate::inode::key;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
-use format::{Attribute, InodeState};
+use format::{Attribute, InodeState, Shape};
 use sys::rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, statat, unlinkat};
 use sys::{AsRawFd, OsError};
 use units::Slot;
@@ -118,6 +118,17 @@ impl Files {
         self.shared_if_open(attribute).is_some_and(|shared| shared.unlinked.load(Ordering::Acquire) != 0)
     }
 
+    /// Gives out an inode for a new file of this shape that has no name yet, as
+    /// [`Files::create_nameless_inode`] does.
+    ///
+    /// # Errors
+    /// What the kernel says where a member has no room for the record.
+    pub fn create_nameless_inode_of(&self, shape: Shape) -> Result<Attribute, OsError> {
+        self.array().before_change()?;
+        let (inode, generation) = self.table().create(self.array(), shape)?;
+        Ok(Attribute { inode, generation })
+    }
+
     /// Links a file in `.cxlraid` on every member in use, or on none; `link` makes the link on one.
     /// The namespace lock is held.
     pub fn keep_orphan(&self, attribute: Attribute, link: impl Fn(Slot, &[u8]) -> Result<(), OsError>) -> Result<(), OsError> {
@@ -182,12 +193,52 @@ impl Files {
         }
     }
 
+    /// Frees every file without a name that no process has open, also one that is not linked in
+    /// `.cxlraid`. The caller is alone with the array, no change of names is unfinished, and the
+    /// namespace lock is held.
+    ///
+    /// # Errors
+    /// What the kernel says where the records cannot be read.
+    pub fn free_nameless(&self) -> Result<(), OsError> {
+        let (array, mut found) = (self.array(), Vec::new());
+        self.table().each_odd(array, |number, state| {
+            found.extend(Some(number).filter(|_| state == InodeState::Orphan.code()));
+            Ok(())
+        })?;
+        for inode in found {
+            if let Some(record) = self.table().load(array, inode)? {
+                let attribute = Attribute { inode, generation: record.generation };
+                array.runtime().with_open_files(|_| self.clear_orphan(attribute));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes, durably, that an open file that was made without a name has been given one. Its links
+    /// in `.cxlraid` go if it has the name `on_all` members: on another one the link is all that
+    /// there is of the file.
+    pub fn takes_name(&self, attribute: Attribute, on_all: bool) {
+        if on_all {
+            self.linked(attribute);
+        } else {
+            self.array().runtime().with_open_files(|_| {
+                self.table().set_state(self.array(), attribute.inode, InodeState::Used);
+                if let Some(shared) = self.shared_if_open(attribute) {
+                    shared.unlinked.store(Name::Has as u32, Ordering::Release);
+                }
+            });
+        }
+        // A member that fails here goes out, as with every store to the table.
+        let _ = self.table().persist(self.array(), attribute.inode);
+    }
+
     fn clear_orphan(&self, attribute: Attribute) {
         match self.record(attribute) {
             Ok(record) if record.state == InodeState::Orphan => {
                 if self.shared_if_open(attribute).is_none() {
                     self.discard_orphan(attribute);
                     self.table().free(self.array(), attribute.inode);
+                    self.remove_sums(attribute);
                 }
             }
             // It has its name, or is another file by now.

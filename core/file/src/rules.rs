@@ -158,6 +158,20 @@ impl Files {
         shape.filter(is_fit).unwrap_or(own)
     }
 
+    /// Returns the shape that a file of this level and chunk has in the array.
+    ///
+    /// # Errors
+    /// `INVAL` if no file of the array can have it: the level does not fit the number of members, the
+    /// members do not say yet that files may have shapes of their own, or the array's journal has no
+    /// room for the level's parity.
+    pub fn shape_from(&self, wanted: RuleShape) -> Result<Shape, OsError> {
+        let own = self.policy().own();
+        let shape = Shape::new(wanted.level, wanted.chunk, own.members(), own.start_slot()).map_err(|_| OsError::INVAL)?;
+        let has_room = self.parity_count_max().is_none_or(|most| shape.geometry().level().parity_count() <= most);
+        let is_allowed = self.array().may_have_shapes() || shape.geometry() == own.geometry();
+        if has_room && is_allowed { Ok(shape) } else { Err(OsError::INVAL) }
+    }
+
     /// Replaces the rules of the array. `make` gets the revision that the new rules must have, and
     /// returns them as a file of rules ([`RulesFile`]) of this array.
     ///
@@ -209,6 +223,16 @@ impl Files {
     /// `IO` if the inode table does not know the file.
     pub fn shape_of(&self, attribute: format::Attribute) -> Result<Shape, OsError> {
         self.record(attribute).map(|record| record.shape)
+    }
+
+    /// Tells whether nothing of a file waits to be made good: no bytes wait for a resync or a rebuild,
+    /// and no stores of mappings to be followed.
+    ///
+    /// # Errors
+    /// As for [`Self::shape_of`].
+    pub fn is_settled(&self, attribute: format::Attribute) -> Result<bool, OsError> {
+        let record = self.record(attribute)?;
+        Ok(record.resync.is_none() && record.flags & format::FLAG_MAPPED == 0 && !self.waits_in_journal(attribute))
     }
 
     /// Returns the size of a file in bytes, whether or not a process has the file open.

@@ -347,6 +347,16 @@ impl Inode {
         }
     }
 
+    /// Gives back what growth took in advance, as the last close does. Until the file grows again
+    /// nothing of that is left to whoever opens it after the death of this process, which would give
+    /// the file another time of modification.
+    ///
+    /// # Errors
+    /// What keeps this process from the file's locks.
+    pub fn trim_now(&self) -> Result<(), OsError> {
+        self.with_size_locked(|_| self.lock_all_stripes().map(|_held| self.trim(false)))
+    }
+
     /// Tells whether the kernel would take set-user-id or set-group-id from the file if this process
     /// cut it, for want of rights.
     pub(crate) fn would_lose_set_id(&self) -> bool {

@@ -702,3 +702,26 @@ fn what_a_member_lost_has_no_sums_until_it_is_sealed() {
         assert!(read(&file, 0, content.len()) == content, "{level:?} {members}");
     }
 }
+
+/// A process dies that has made a file without a name, whether the file lies in `.cxlraid` by then or
+/// not: with the record the sums go.
+#[test]
+fn the_sums_of_a_file_that_a_dead_process_left_without_a_name_go_with_it() {
+    for is_kept in [false, true] {
+        let array = TestArray::summed(Level::Raid5, 3, CHUNK);
+        let attribute = array.files.create_nameless_inode(b"/data/none").unwrap();
+        (0..3).for_each(|slot| drop(array.files.array().open_sums(slot, attribute).unwrap().unwrap()));
+        let link = |slot: usize, path: &[u8]| {
+            std::fs::write(array.member_path(slot).join(std::str::from_utf8(path).unwrap()), b"").unwrap();
+            Ok(())
+        };
+        if is_kept {
+            array.files.keep_orphan(attribute, link).unwrap();
+            array.files.clear_orphans();
+        } else {
+            array.files.free_nameless().unwrap();
+        }
+        assert_eq!(array.files.state_of(attribute), None);
+        assert!((0..3).all(|slot| !sums_path(&array, slot, attribute).exists()), "kept {is_kept}");
+    }
+}

@@ -389,7 +389,7 @@ impl Namespace {
 
     /// The attribute of what has this name, if it is a file; and once more if the file has no other
     /// name. `stat` is what the first member says of it.
-    fn file_and_last(&self, target: &Target<'_>, stat: Option<Stat>) -> (Option<Attribute>, Option<Attribute>) {
+    pub(crate) fn file_and_last(&self, target: &Target<'_>, stat: Option<Stat>) -> (Option<Attribute>, Option<Attribute>) {
         let Some(stat) = stat.filter(|&stat| is_file(Some(stat))) else { return (None, None) };
         let backing = [stat.st_dev, stat.st_ino];
         let remembered = self.epochs().and_then(|epochs| self.remembered_attribute(backing, epochs));
@@ -403,7 +403,7 @@ impl Namespace {
     }
 
     /// A file that is about to lose its last name.
-    fn last_name(&self, target: &Target<'_>, last: Option<Attribute>) -> Option<LastName> {
+    pub(crate) fn last_name(&self, target: &Target<'_>, last: Option<Attribute>) -> Option<LastName> {
         let attribute = last?;
         let kept = if self.files.is_kept_elsewhere(attribute) { self.backing_to_cut(target, attribute) } else { Vec::new() };
         Some(LastName { attribute, kept, name: self.keep_if_open(target, attribute) })
@@ -435,7 +435,7 @@ impl Namespace {
 
     /// The file has lost its last name, if the change was made. It is part of the change: once the
     /// members' positions are behind it, a crash would leave the record of a file that has no name.
-    fn forgetting(&self, last: Option<LastName>, change: Result<()>) -> Result<()> {
+    pub(crate) fn forgetting(&self, last: Option<LastName>, change: Result<()>) -> Result<()> {
         let Some(LastName { attribute, kept, name }) = last else { return change };
         if change.is_ok() {
             let cut = || !kept.is_empty() && kept.iter().all(|fd| ftruncate(fd, 0).is_ok());
@@ -455,7 +455,7 @@ pub(crate) fn rename_on(root: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFla
 }
 
 /// Makes the kernel's call for a change of a name on one member.
-fn renamed(source: &Located<'_>, goal: &Located<'_>, flags: RenameFlags) -> Result<()> {
+pub(crate) fn renamed(source: &Located<'_>, goal: &Located<'_>, flags: RenameFlags) -> Result<()> {
     renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
 }
 
@@ -473,7 +473,7 @@ pub(crate) fn link_on(root: &OwnedFd, from: &[u8], to: &[u8]) -> Result<()> {
 }
 
 /// A file whose last name is about to go.
-struct LastName {
+pub(crate) struct LastName {
     attribute: Attribute,
     /// Whether it is kept in `.cxlraid`.
     name: Name,

@@ -17,13 +17,24 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use dax::Access;
 use file::{BackingFds, FileRef, Name};
-use format::{Attribute, NameKind, NameRecord};
+use format::{Attribute, NameKind, NameRecord, Shape};
 use sys::rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat};
 use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
 const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 const NEW: OFlags = OURS.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
+
+/// Which file is made.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// One with a name.
+    Named,
+    /// One without, of the shape that the rules give there.
+    Nameless,
+    /// One without, of this shape.
+    NamelessOf(Shape),
+}
 
 impl Namespace {
     /// Makes a file that is not there. The namespace lock is held. `is_free`: it was seen meanwhile
@@ -47,7 +58,7 @@ impl Namespace {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let file = self.make(
             &target.path,
-            true,
+            Kind::Named,
             |on| {
                 let make = || target.open(on, NEW, mode);
                 match make() {
@@ -107,11 +118,14 @@ impl Namespace {
     fn make(
         &self,
         path: &[u8],
-        is_named: bool,
+        kind: Kind,
         mut make_one: impl FnMut(&On) -> Result<OwnedFd>,
         remove: impl Fn(&On) -> Result<()>,
     ) -> Result<FileRef> {
-        let attribute = self.files.create_nameless_inode(path)?;
+        let attribute = match kind {
+            Kind::Named | Kind::Nameless => self.files.create_nameless_inode(path)?,
+            Kind::NamelessOf(shape) => self.files.create_nameless_inode_of(shape)?,
+        };
         let fds: Cell<BackingFds> = Cell::default();
         let hold = |slot: Slot, fd: Option<OwnedFd>| {
             let mut held = fds.take();
@@ -150,7 +164,7 @@ impl Namespace {
             }
             opened
         };
-        let opened = if is_named {
+        let opened = if matches!(kind, Kind::Named) {
             self.logged(change(NameKind::Make, path, Some(attribute)), || {
                 // The inode counts as named only once the log has the change: without the log
                 // nobody would know, after a death, that the inode belongs to no file.
@@ -182,11 +196,18 @@ impl Namespace {
 
     /// A file without a name (O_TMPFILE). It is gone when it is closed, unless it is linked first
     /// ([`Namespace::link_descriptor`]).
-    pub(crate) fn open_unnamed(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+    pub(crate) fn open_unnamed(
+        &self,
+        path: ProgramPath<'_>,
+        flags: OFlags,
+        mode: u32,
+        shape: Option<Shape>,
+    ) -> Result<Reached<Opened>> {
         if flags & OFlags::RWMODE == OFlags::RDONLY || flags.contains(OFlags::CREATE) {
             return Err(OsError::INVAL);
         }
         let mode = Mode::from_raw_mode(mode & 0o7777);
+        let kind = shape.map_or(Kind::Nameless, Kind::NamelessOf);
         self.changing_at(path, |given| {
             let follow = !flags.contains(OFlags::NOFOLLOW);
             let found = self.find(given, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, follow)?;
@@ -196,7 +217,7 @@ impl Namespace {
                 drop(found.fd);
                 let here = Target::new(given, join(&path, b"."), false);
                 let make_one = |on: &On| here.open(on, OURS | OFlags::TMPFILE, mode);
-                let file = self.make(&here.path, false, make_one, |_| Ok(())).map_err(|error| match error {
+                let file = self.make(&here.path, kind, make_one, |_| Ok(())).map_err(|error| match error {
                     // A symlink that is not followed is no directory.
                     OsError::LOOP if !follow => OsError::NOTDIR,
                     error => error,

@@ -63,6 +63,7 @@ mod special;
 mod stat;
 mod statfs;
 mod sticky;
+mod supplant;
 mod sync;
 mod target;
 mod text;

@@ -102,7 +102,7 @@ impl Namespace {
         if flags.contains(OFlags::PATH) {
             flags &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         } else if flags.contains(OFlags::TMPFILE) {
-            return self.open_unnamed(path, flags.difference(INTERRUPTIBLE), mode);
+            return self.open_unnamed(path, flags.difference(INTERRUPTIBLE), mode, None);
         } else if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
             // As the kernel since 6.4.
             return Err(OsError::INVAL);

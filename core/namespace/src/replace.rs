@@ -11,7 +11,7 @@ use file::Files;
 
 /// The array, with nobody else in it.
 pub struct Held {
-    files: &'static Files,
+    names: Namespace,
 }
 
 impl Held {
@@ -20,53 +20,60 @@ impl Held {
     /// # Errors
     /// [`FillError`]; `InUse` if programs use the array, `Waiting` if writes wait in its journal.
     pub fn begin(config: &Config) -> Result<Self, FillError> {
-        let held = Self { files: Files::new(hold(config)?).map_err(FillError::Os)? };
-        let settled = held.settle();
-        if let Err(error) = settled {
-            held.end();
-            return Err(error);
+        let files = Files::new(hold(config)?).map_err(FillError::Os)?;
+        let settled = settle(files);
+        if settled.is_err() {
+            files.detach();
+            leave(files);
         }
-        Ok(held)
-    }
-
-    /// Makes good what an earlier use has left.
-    fn settle(&self) -> Result<(), FillError> {
-        if !self.files.waiting_records().is_empty() {
-            return Err(FillError::Waiting);
-        }
-        Namespace::new(self.files).map_err(FillError::Os)?;
-        self.files.mend_records().map_err(FillError::Os)
+        settled.map(|names| Self { names })
     }
 
     /// The array.
     #[must_use]
     pub fn array(&self) -> &Array {
-        self.files.array()
+        self.files().array()
     }
 
     /// Its files.
     #[must_use]
     pub const fn files(&self) -> &'static Files {
-        self.files
+        self.names.files()
+    }
+
+    /// Its names.
+    #[must_use]
+    pub const fn names(&self) -> &Namespace {
+        &self.names
     }
 
     /// Leaves the array as a program does that ends.
     pub fn end(self) {
-        self.files.detach();
-        self.leave();
+        self.files().detach();
+        leave(self.files());
     }
 
     /// Leaves the array without doing anything with it any more, after a member was replaced: what
     /// this process knows of the members is past.
     pub fn end_at_once(self) {
         self.array().runtime().detach();
-        self.leave();
+        leave(self.files());
     }
+}
 
-    fn leave(self) {
-        self.array().let_in();
-        self.array().abandon();
+/// Makes good what an earlier use has left.
+fn settle(files: &'static Files) -> Result<Namespace, FillError> {
+    if !files.waiting_records().is_empty() {
+        return Err(FillError::Waiting);
     }
+    let names = Namespace::new(files).map_err(FillError::Os)?;
+    files.mend_records().map_err(FillError::Os)?;
+    Ok(names)
+}
+
+fn leave(files: &Files) {
+    files.array().let_in();
+    files.array().abandon();
 }
 
 /// Attaches to an array that programs may use, calls `act`, and leaves it.

@@ -530,6 +530,12 @@ impl Namespace {
             self.array().before_change()?;
             files.has_name(file);
         }
+        // A file without a name has taken another one's place (`supplant`).
+        let is_supplanter = record.kind == NameKind::Rename && !record.exchange && is_orphan;
+        if is_supplanter && !self.lacks(first, record.to, record.file)? {
+            self.array().before_change()?;
+            files.has_name(file);
+        }
         if is_by_descriptor(record) && (is_orphan || files.is_nameless(file)) {
             if self.lacks(first, record.to, record.file)? {
                 return Ok(());
