@@ -56,6 +56,7 @@ pub(crate) enum Command {
     Remove(Remove),
     Member(Member),
     Policy(Policy),
+    Migrate(Migrate),
     Events(Events),
     Monitor(Monitor),
     Top(Top),

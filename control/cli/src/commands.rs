@@ -8,7 +8,7 @@ use crate::{
     create, events, examine, fail,
     failure::{Exit, Failure},
     files::ArrayFiles,
-    gc, inspect, journal, manual, member, monitor, mount,
+    gc, inspect, journal, manual, member, migrate, monitor, mount,
     name::ArrayName,
     names,
     own::Own,
@@ -86,8 +86,11 @@ fn execute_command(command: Command) -> Result<Exit, Failure> {
         }
         Command::Policy(arguments) => {
             let source = source_to_use(Some(&arguments.array))?;
-            print(&policy::policy(&source, &arguments)?)
+            let (text, exit) = policy::policy(&source, &arguments)?;
+            print(&text)?;
+            Ok(exit)
         }
+        Command::Migrate(arguments) => migrate::migrate(&source_to_use(Some(&arguments.array))?, &arguments),
         Command::Events(arguments) => {
             // Of the environment's array if it says where its log is.
             let source = match &arguments.array {

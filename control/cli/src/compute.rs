@@ -347,6 +347,14 @@ impl Progress {
         };
         Self(thread::Builder::new().spawn(shows).ok().map(|thread| (bar, is_over, thread)))
     }
+
+    /// Says something beside the bar.
+    pub(crate) fn beside(&self, say: impl FnOnce()) {
+        match &self.0 {
+            Some((bar, ..)) => bar.suspend(say),
+            None => say(),
+        }
+    }
 }
 
 impl Drop for Progress {

@@ -6,6 +6,7 @@ use crate::{files::ArrayFiles, rules::shown, view::bytes_text};
 use file::ReadyRule;
 use format::{RuleShape, RulesFile};
 use layout::Geometry;
+use namespace::Namespace;
 use std::{collections::HashSet, fmt::Write as _};
 use units::Shown;
 
@@ -42,20 +43,29 @@ impl Ruling {
 
 /// Lists the files that have another level or chunk than a new file at their path would get, by each
 /// of their names.
-pub(crate) fn drift(files: &ArrayFiles, rules: Option<&[u8]>, own: RuleShape) -> String {
+pub(crate) fn drift(names: &Namespace, rules: Option<&[u8]>, own: RuleShape) -> String {
     let ruling = Ruling::of(rules, own);
     let mut lines = Vec::new();
-    files.names().search(|path, attribute| {
-        if let Ok(shape) = files.core().shape_of(attribute) {
-            let (has, (by, wanted)) = (RuleShape::of(&shape.geometry()), ruling.decide(path));
-            if !is_same(has, wanted) {
-                lines.push(format!("{}: has {}; {by}: a new file gets {}\n", Shown(path), shown(has), shown(wanted)));
+    drifting(names, &ruling, |path, has| {
+        let (by, wanted) = ruling.decide(path);
+        lines.push(format!("{}: has {}; {by}: a new file gets {}\n", Shown(path), shown(has), shown(wanted)));
+    });
+    lines.sort();
+    lines.concat()
+}
+
+/// Calls `found` with the path of each file that has another level or chunk than a new file at that
+/// path would get, by each of its names, and with what it has.
+pub(crate) fn drifting(names: &Namespace, ruling: &Ruling, mut found: impl FnMut(&[u8], RuleShape)) {
+    names.search(|path, attribute| {
+        if let Ok(shape) = names.files().shape_of(attribute) {
+            let has = RuleShape::of(&shape.geometry());
+            if !is_same(has, ruling.decide(path).1) {
+                found(path, has);
             }
         }
         true
     });
-    lines.sort();
-    lines.concat()
 }
 
 /// Says what each member would hold if all files had what rules give, beside what it holds now. A file
@@ -88,6 +98,6 @@ pub(crate) fn plan(files: &ArrayFiles, rules: &[u8], own: RuleShape) -> String {
 
 /// Tells whether two files of these shapes lie alike. The chunk of a level without chunks does not
 /// matter.
-fn is_same(one: RuleShape, other: RuleShape) -> bool {
+pub(crate) fn is_same(one: RuleShape, other: RuleShape) -> bool {
     one.level == other.level && (!one.level.has_chunks() || one.chunk == other.chunk)
 }

@@ -400,7 +400,7 @@ impl Content for ArrayFile {
 }
 
 /// What was reached in the array; leaving it through a symbolic link is an error here.
-fn inside<T, H>(reached: sys::Result<Reached<T, H>>) -> io::Result<T> {
+pub(crate) fn inside<T, H>(reached: sys::Result<Reached<T, H>>) -> io::Result<T> {
     match reached? {
         Reached::Array(value) => Ok(value),
         Reached::Host(_) => Err(io::Error::other("it leads out of the array")),

@@ -2,10 +2,10 @@
 //! so. What it does with rules for new files is in [`crate::rules`].
 
 use crate::{
-    args::{ChecksumName, Create, Policy as Command, ReadPolicyName, VerifyName},
+    args::{ChecksumName, Create, Policy as Command, PolicyCommand, ReadPolicyName, VerifyName},
     commands::called,
     failure::{Exit, Failure},
-    inspect, member, rules,
+    inspect, member, migrate, rules,
     spec::{ArraySpec, Source},
 };
 use array::{Array, shares::WHOLE};
@@ -13,16 +13,18 @@ use format::ReadPolicy;
 use std::{fmt::Write as _, io, path::PathBuf};
 use units::Slot;
 
-/// Does what the command line says. Returns what is to be printed.
-pub(crate) fn policy(source: &Source, command: &Command) -> Result<String, Failure> {
+/// Does what the command line says. Returns what is to be printed, and the exit status.
+pub(crate) fn policy(source: &Source, command: &Command) -> Result<(String, Exit), Failure> {
+    let said = |text| (text, Exit::Fine);
     match &command.rules {
-        None => reads(source, command),
+        None => reads(source, command).map(said),
         Some(_) if command.read.is_some() || command.verify.is_some() => {
             let todo = "give two commands";
             let option = if command.read.is_some() { "--read" } else { "--verify" };
             Err(Failure::new(option, "does not go with a command about rules", todo).with_exit(Exit::Usage))
         }
-        Some(command) => rules::rules(source, command),
+        Some(PolicyCommand::Rules(command)) => rules::rules(source, command).map(said),
+        Some(PolicyCommand::Apply(command)) => migrate::apply(source, command).map(|exit| (String::new(), exit)),
     }
 }
 

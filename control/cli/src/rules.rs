@@ -34,18 +34,9 @@ pub(crate) fn rules(source: &Source, command: &RulesCommand) -> Result<String, F
     })?;
     let (core, array) = (files.core(), files.core().array());
     let own = own_shape(array);
-    let frame = Frame {
-        own,
-        member_count: array.members().len(),
-        prefixes: &array.config().prefixes,
-        parity_count_max: core.parity_count_max(),
-    };
-    if matches!(command, RulesCommand::Check { .. } | RulesCommand::Set { .. } | RulesCommand::Plan { .. })
-        && !array.fast().is_empty()
-    {
-        let todo = "make an array without fast members for files of several levels";
-        let what = "is a backed array, which keeps a copy of every file on each member and takes no rules yet";
-        return Err(Failure::new(thing, what, todo).with_exit(Exit::Usage));
+    let frame = frame_of(core);
+    if matches!(command, RulesCommand::Check { .. } | RulesCommand::Set { .. } | RulesCommand::Plan { .. }) {
+        require_no_fast_members(thing, array)?;
     }
     let set = |make: &dyn Fn(u64) -> Vec<u8>| {
         core.set_rules(make).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))
@@ -92,7 +83,7 @@ pub(crate) fn rules(source: &Source, command: &RulesCommand) -> Result<String, F
             }
             Ok(text)
         }
-        RulesCommand::Drift => Ok(drift::drift(&files, rules_of(array).as_deref(), own)),
+        RulesCommand::Drift => Ok(drift::drift(files.names(), rules_of(array).as_deref(), own)),
         RulesCommand::Plan { file } => {
             let text = text_of(file)?;
             let rules = RulesText::parse(file, &text, &frame)?.encode(array.uuid(), 0);
@@ -100,6 +91,27 @@ pub(crate) fn rules(source: &Source, command: &RulesCommand) -> Result<String, F
         }
         RulesCommand::Explain { paths } => paths.iter().map(|path: &PathBuf| explain(&files, path)).collect(),
     }
+}
+
+/// What the levels of an array's files must fit.
+pub(crate) fn frame_of(core: &file::Files) -> Frame<'_> {
+    let array = core.array();
+    Frame {
+        own: own_shape(array),
+        member_count: array.members().len(),
+        prefixes: &array.config().prefixes,
+        parity_count_max: core.parity_count_max(),
+    }
+}
+
+/// Refuses what gives files levels of their own for a backed array.
+pub(crate) fn require_no_fast_members(thing: &str, array: &Array) -> Result<(), Failure> {
+    if array.fast().is_empty() {
+        return Ok(());
+    }
+    let todo = "make an array without fast members for files of several levels";
+    let what = "is a backed array, which keeps a copy of every file on each member and takes no rules yet";
+    Err(Failure::new(thing, what, todo).with_exit(Exit::Usage))
 }
 
 /// Gives the rules of an array, if it has some, to members in use that lack them.
@@ -124,11 +136,11 @@ pub(crate) fn summary(array: &Array, thing: &str) -> String {
     }
 }
 
-fn own_shape(array: &Array) -> RuleShape {
+pub(crate) fn own_shape(array: &Array) -> RuleShape {
     RuleShape::of(array.default_geometry())
 }
 
-fn rules_of(array: &Array) -> Option<Vec<u8>> {
+pub(crate) fn rules_of(array: &Array) -> Option<Vec<u8>> {
     array.read_rules().map(|(file, _)| file)
 }
 

@@ -275,23 +275,32 @@ impl Given {
                 "leave 'chunk' out, or choose another level",
             );
         }
-        if let Err(error) = Geometry::new(level, frame.member_count, chunk) {
+        let shape = RuleShape { level, chunk };
+        match frame.refusal(shape) {
+            Some((what, todo)) => flaw(at, what, todo),
+            None => Ok(shape),
+        }
+    }
+}
+
+impl Frame<'_> {
+    /// Returns why no file of the array may have this shape, and what to do; None if files may.
+    pub(crate) fn refusal(&self, RuleShape { level, chunk }: RuleShape) -> Option<(String, String)> {
+        if let Err(error) = Geometry::new(level, self.member_count, chunk) {
             let text = format!("level {level} does not fit the array's members: {error}");
             let (what, todo) = text.split_once("; ").unwrap_or((&text, ""));
-            return flaw(at, what, todo);
+            return Some((what.to_owned(), todo.to_owned()));
         }
-        if level != frame.own.level && level.failures_max(frame.member_count) < most_failures(frame) {
-            return flaw(
-                at,
-                format!("files of RAID {level} would not bear every loss that the array bears (RAID {})", frame.own.level),
-                "choose a level that does; less is not supported yet",
-            );
+        if level != self.own.level && level.failures_max(self.member_count) < most_failures(self) {
+            let what = format!("files of RAID {level} would not bear every loss that the array bears (RAID {})", self.own.level);
+            return Some((what, "choose a level that does; less is not supported yet".to_owned()));
         }
-        if frame.parity_count_max.is_some_and(|most| level.parity_count() > most) {
+        if self.parity_count_max.is_some_and(|most| level.parity_count() > most) {
             let what = format!("the array's journal has no room for the parity of RAID {level}");
-            return flaw(at, what, "set rules without that level, make the journal anew ('cxlraid journal'), then set these");
+            let todo = "set rules without that level, make the journal anew ('cxlraid journal'), then set these";
+            return Some((what, todo.to_owned()));
         }
-        Ok(RuleShape { level, chunk })
+        None
     }
 }
 

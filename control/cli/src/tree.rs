@@ -115,7 +115,7 @@ pub(crate) fn unkept(list: impl Fn(&mut [u8]) -> io::Result<usize>) -> Vec<CStri
 
 /// All bytes that `read` gives. One buffer of 64 KiB is enough: that is the kernel's limit for a
 /// list and for a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
-fn whole(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<u8>> {
+pub(crate) fn whole(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 64 << 10];
     let count = read(&mut bytes)?;
     bytes.truncate(count);

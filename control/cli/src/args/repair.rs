@@ -1,11 +1,13 @@
 //! The words of the commands about members and rules: those that take members out, bring them back,
 //! make them anew and compare them; those that steer such a job; and those that say how a member is
-//! used (`member`), and which level new files get and which copies are read (`policy`).
+//! used (`member`), which level new files get and which copies are read (`policy`), and to which
+//! level files are moved (`migrate`).
 
 use crate::{job::Pace, name::ArrayName};
 use clap::{Args, Subcommand, ValueHint};
+use layout::Level;
 use std::path::{Path, PathBuf};
-use units::parse_bytes;
+use units::{ChunkBytes, parse_bytes};
 
 /// Make members that were lost whole again, in their own directories
 ///
@@ -384,6 +386,7 @@ Examples:
   cxlraid policy db explain /data/a.avi
   cxlraid policy db drift        (which files have another level than the rules give now)
   cxlraid policy db plan rules.toml  (what members would hold by these rules)
+  cxlraid policy db apply            (moves these files to the level that the rules give now)
   cxlraid policy db lost --without /mnt/b  (which files its loss would take along)
   cxlraid policy db --read latency
   cxlraid policy db --verify read")]
@@ -398,7 +401,79 @@ pub(crate) struct Policy {
     pub(crate) verify: Option<super::VerifyName>,
     /// What to do with the rules
     #[command(subcommand)]
-    pub(crate) rules: Option<RulesCommand>,
+    pub(crate) rules: Option<PolicyCommand>,
+}
+
+/// What is done about rules, and about files that are not as rules say.
+#[derive(Subcommand, Debug)]
+pub(crate) enum PolicyCommand {
+    #[command(flatten)]
+    Rules(RulesCommand),
+    Apply(Apply),
+}
+
+/// Move the files that have another level or chunk than the rules give now: those that drift lists
+///
+/// As 'cxlraid migrate', which says how, to what the rules say at each file's path.
+#[derive(Args, Debug)]
+pub(crate) struct Apply {
+    /// Only these files, and the files below these directories
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) moving: Moving,
+}
+
+/// How files are moved to another level.
+#[derive(Args, Debug)]
+pub(crate) struct Moving {
+    /// Wait so long for the programs to end that use the array
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
+    pub(crate) wait: u64,
+    /// Say which files would be moved, and change nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Move files to another RAID level or chunk
+///
+/// Each file is copied into a new one of that level, which then takes its name: with its bytes, holes,
+/// owner, mode, access lists, extended attributes, capabilities and times, but for those of its making
+/// and of its last change. Redundancy that does not fit its data is found before, and the file stays.
+///
+/// No program may use the array meanwhile, nor a mount: the refusal names those that do, and --wait
+/// SECONDS waits for them to end. Programs that start wait; after half a minute of work they come in
+/// between two files, and the command goes on when they have ended. All members must be in sync. A
+/// file needs room for its second copy on every member.
+///
+/// A file with several names stays, and is told of; so is one whose owner or attributes this user may
+/// not give to another file. If the command is cut short, by whatever, each file is the old one or
+/// the new one, whole; the same command, given again, goes on.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status:
+  0  every file has that level now
+  1  a file was refused, or something failed
+  2  the command line was wrong; files of the array may not have that level
+
+Examples:
+  cxlraid migrate db /data/films --to 6 --chunk 1M
+  cxlraid migrate db /data/rows.db --to 1 --wait 60
+  cxlraid policy db apply --dry-run")]
+pub(crate) struct Migrate {
+    /// Name of the array
+    pub(crate) array: ArrayName,
+    /// The files, as programs see them; of a directory all files below it
+    #[arg(required = true, value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// RAID level: 0, 1, 4, 5, 6, 01 or 10
+    #[arg(long, value_name = "LEVEL", value_parser = super::parse_level)]
+    pub(crate) to: Level,
+    /// Chunk [default: that of the array]
+    #[arg(short, long, value_parser = super::parse_chunk)]
+    pub(crate) chunk: Option<ChunkBytes>,
+    #[command(flatten)]
+    pub(crate) moving: Moving,
 }
 
 /// What to do with the rules that say which level new files get.

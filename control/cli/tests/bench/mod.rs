@@ -9,6 +9,7 @@ pub(crate) mod turned;
 
 use std::{
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
     process::{Child, Command, Output},
 };
@@ -35,6 +36,17 @@ impl Begun {
 
     pub(crate) fn id(&self) -> u32 {
         self.0.as_ref().unwrap().id()
+    }
+
+    /// Waits for the first line of its standard output.
+    pub(crate) fn first_line(&mut self) -> String {
+        let mut line = Vec::new();
+        let output = self.0.as_mut().unwrap().stdout.as_mut().unwrap();
+        let mut byte = [0];
+        while output.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
     }
 
     /// Waits for its end.
