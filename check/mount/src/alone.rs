@@ -2,7 +2,7 @@
 
 use crate::{
     Options,
-    ground::{Ground, wait},
+    ground::{Ground, wait, within},
     peer::{Peer, Programs},
 };
 use std::{
@@ -340,19 +340,6 @@ pub(crate) fn forbidden(options: &Options, programs: &Programs) -> Result<(), St
     ground.conclude()
 }
 
-/// The command, started by another one.
-fn within(words: &[&str], command: &Command) -> Command {
-    let mut outer = Command::new(words[0]);
-    outer.args(&words[1..]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => outer.env(name, value),
-            None => outer.env_remove(name),
-        };
-    }
-    outer
-}
-
 /// Without root: the user namespace of a user whose array it is.
 pub(crate) fn without_root(options: &Options, programs: &Programs) -> Result<(), String> {
     let home = tempfile::Builder::new().prefix("alone.").tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
@@ -481,7 +468,7 @@ fn ended_by_force(ground: &Ground<'_>) -> Result<(), String> {
 }
 
 /// Nobody sees a mount, and the array can be stopped.
-fn is_gone(ground: &Ground<'_>) -> Result<(), String> {
+pub(crate) fn is_gone(ground: &Ground<'_>) -> Result<(), String> {
     let data = ground.data();
     if fs::read_dir(&data).map_err(|error| error.to_string())?.next().is_some() {
         return Err("the mount is seen outside".into());
@@ -499,7 +486,7 @@ fn refused(ground: &Ground<'_>, why: &str) -> Result<(), String> {
     if is_right { Ok(()) } else { Err(format!("{}, said {said:?} and not {why:?}", output.status)) }
 }
 
-fn says(command: &mut Command, expected: &str) -> Result<(), String> {
+pub(crate) fn says(command: &mut Command, expected: &str) -> Result<(), String> {
     is_as_expected(&command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?, expected)
 }
 

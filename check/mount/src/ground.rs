@@ -18,6 +18,19 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The size of a member's own file system.
 const DISK_BYTES: u64 = 96 << 20;
 
+/// The command, started by another one.
+pub(crate) fn within(words: &[&str], command: &Command) -> Command {
+    let mut outer = Command::new(words[0]);
+    outer.args(&words[1..]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
+}
+
 /// A directory with members, the array's path and the mount's directory.
 pub(crate) struct Ground<'a> {
     options: &'a Options,
@@ -149,7 +162,13 @@ impl<'a> Ground<'a> {
 
     /// The same at a directory.
     pub(crate) fn mount_at(&mut self, directory: &Path, words: &[&str]) -> Result<(), String> {
-        let mut command = self.command(&[&["mount", "--foreground"], words, &[self.name()]].concat());
+        self.mount_by(&[], directory, words)
+    }
+
+    /// The same; the command is started by another one, which executes it.
+    pub(crate) fn mount_by(&mut self, outer: &[&str], directory: &Path, words: &[&str]) -> Result<(), String> {
+        let command = self.command(&[&["mount", "--foreground"], words, &[self.name()]].concat());
+        let mut command = if outer.is_empty() { command } else { within(outer, &command) };
         let told = self.path("notify");
         let _ = fs::remove_file(&told);
         let socket = UnixDatagram::bind(&told).map_err(|error| error.to_string())?;

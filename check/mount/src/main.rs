@@ -10,6 +10,7 @@ mod alone;
 mod dying;
 mod ground;
 mod handed;
+mod many;
 mod mapped;
 mod meanwhile;
 mod peer;

@@ -3,7 +3,7 @@
 use crate::{
     Options, alone, dying,
     ground::{Ground, succeed, wait},
-    handed, mapped, meanwhile,
+    handed, many, mapped, meanwhile,
     peer::{Peer, Programs},
     rights,
 };
@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 44] = [
+pub(crate) const ALL: [(&str, Scene); 47] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -41,6 +41,9 @@ pub(crate) const ALL: [(&str, Scene); 44] = [
     ("moved-meanwhile", meanwhile::moved),
     ("replaced-meanwhile", meanwhile::replaced),
     ("moved-away", moved_away),
+    ("many-directories", many::as_root),
+    ("many-by-names", many::by_names),
+    ("many-without-root", many::without_root),
     ("service", service),
     ("refusals", refusals),
     ("fstab", fstab),

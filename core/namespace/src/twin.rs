@@ -139,7 +139,7 @@ impl Namespace {
             let (path, slot) = self.told_place_of(directory).ok()?;
             self.twin_at(slot, &path)
         };
-        self.with_names_still(look)
+        if self.has_other_members() { self.with_names_still(look) } else { None }
     }
 
     /// Gives what a descriptor stands for its twin, if it is a directory that has none.
@@ -168,10 +168,7 @@ impl Namespace {
     }
 
     /// Runs `look` so that no directory is renamed meanwhile.
-    fn with_names_still<T>(&self, look: impl Fn() -> Option<T>) -> Option<T> {
-        if !self.has_other_members() {
-            return None;
-        }
+    pub fn with_names_still<T>(&self, look: impl Fn() -> Option<T>) -> Option<T> {
         for _ in 0..LOOK_COUNT {
             let Some(epoch) = self.array().runtime().names_epoch() else { break };
             let found = look();

@@ -33,7 +33,7 @@ impl Session {
     /// Runs `act` on the descriptor that names something. A file without a name that is open can be
     /// reached by that alone once the member of the descriptor has failed.
     pub(crate) fn on_node<T>(&self, node: u64, mut act: impl FnMut(BorrowedFd<'_>, &Kind) -> Result<T>) -> Result<T> {
-        match act(self.nodes.get(node)?.fd(), &Kind::Path(None)) {
+        match self.nodes.get(node).and_then(|found| act(found.fd(), &Kind::Path(None))) {
             Err(error) if Namespace::may_be_failure(error) => match self.handles.file_of(node) {
                 Some(opened) => act(opened.anchor.as_fd(), &opened.node),
                 None => match caller::as_root(|| self.nodes.find_anew(node)) {

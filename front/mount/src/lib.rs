@@ -17,8 +17,10 @@
 pub mod apart;
 mod attributes;
 mod caller;
+mod closed;
 mod counts;
 mod data;
+mod file_handle;
 mod handles;
 mod handover;
 mod locks;

@@ -13,21 +13,26 @@
 //!   directory, and cannot move that while it renames (ESTALE) or puts it below itself (ELOOP);
 //! - the kernel counts how often it was told a number, and says how much of that it has forgotten.
 //!   At 0 the descriptor is closed;
-//! - a descriptor is kept for as many things as [`Nodes::capacity`] says. Of others that are no
-//!   directories the path is kept, by which they are opened when they are asked for by number; to
-//!   look their name up opens them as well;
+//! - as many descriptors are kept as [`Nodes::capacity`] says. What has not been asked for lately is
+//!   closed ([`Closed`]), and keeps its number. It is opened again when it is asked for by number, or
+//!   when a name of it is looked up. What has no name any more, or is at work, is not closed;
 //! - all descriptors lie on the member whose answers count. When that is another one than before,
 //!   they are opened anew by their paths, and keep their numbers ([`Nodes::follow_members`]);
 //! - what is no file has a *twin*: a descriptor of the same thing on another member
 //!   ([`namespace::Twin`]). Of a member that is lost nobody can tell where its directories are on
 //!   the others; the twin can. A file is known on each member by its attribute.
 
-use crate::{caller, names::inside, wire::ROOT};
+use crate::{
+    caller,
+    closed::{Closed, Roots, Search, weight},
+    names::inside,
+    wire::ROOT,
+};
 use namespace::{DELETED, Namespace, Node as Kind, ProgramPath, Reached, Twin};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -39,15 +44,19 @@ use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 /// The kind of a file in its mode.
 const KIND: u32 = 0o170_000;
 /// The kind of a regular file.
-const FILE: u64 = 0o100_000;
+pub(crate) const FILE: u64 = 0o100_000;
 /// No state of names.
 const NO_EPOCH: u64 = u64::MAX;
 /// The kind of a directory.
-const DIRECTORY: u64 = 0o040_000;
+pub(crate) const DIRECTORY: u64 = 0o040_000;
 /// More descriptors take more of the kernel's memory than it is worth.
 const CAPACITY_MAX: usize = 1 << 18;
 /// No member has this slot.
 const NO_SLOT: usize = usize::MAX;
+/// So many things are looked at each time that one is to be closed.
+const SHED_LOOK_COUNT: usize = 64;
+/// So often something is opened again that others close, or lose, at the same moment.
+const OPEN_COUNT: u32 = 16;
 
 /// Something of the array that the kernel knows.
 pub(crate) struct Node {
@@ -55,12 +64,11 @@ pub(crate) struct Node {
 }
 
 /// Device and inode number, and kind.
-type Identity = [u64; 3];
+pub(crate) type Identity = [u64; 3];
 
 enum Held {
     Open(Arc<Node>),
-    /// Its logical path when the descriptor was closed.
-    Closed(Vec<u8>),
+    Closed(Arc<Closed>),
     /// The member that answered was lost, and nobody knows where the directory is since.
     Gone,
 }
@@ -72,12 +80,15 @@ struct Entry {
     attribute: Option<Vec<u8>>,
     twin: Option<Twin>,
     count: u64,
+    /// It was asked for by number since it was opened, or since it was last passed over by
+    /// [`Nodes::shed`].
+    is_used: bool,
     /// In which directory and by which name the kernel has this one; None for what is no directory.
     place: Option<Place>,
 }
 
 /// A directory's number and a name in it.
-type Place = (u64, Vec<u8>);
+pub(crate) type Place = (u64, Vec<u8>);
 
 /// Where a look-up found what it found.
 pub(crate) struct Looked<'a> {
@@ -96,11 +107,44 @@ struct Table {
     /// How many names have been renamed through the mount.
     renames: u64,
     last: u64,
-    /// How many are open.
-    open_count: usize,
+    /// How many descriptors are open.
+    descriptor_count: usize,
+    /// The numbers of what is open, that which was opened first before the others; and of some
+    /// things that are not open any more.
+    queue: VecDeque<u64>,
+}
+
+impl Entry {
+    fn new(held: Held, identity: Identity, attribute: Option<Vec<u8>>, twin: Option<Twin>) -> Self {
+        Self { held, identity, attribute, twin, count: 1, is_used: false, place: None }
+    }
 }
 
 impl Table {
+    /// Something has been opened.
+    fn has_opened(&mut self, number: u64, identity: &Identity) {
+        self.descriptor_count += weight(identity);
+        if self.queue.len() > self.entries.len() * 2 {
+            let entries = &self.entries;
+            self.queue.retain(|number| entries.get(number).is_some_and(|entry| matches!(entry.held, Held::Open(_))));
+        }
+        self.queue.push_back(number);
+    }
+
+    /// A thing has another identity than before, on another member.
+    fn identify(&mut self, number: u64, found: Identity) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        // A directory that was moved has a later number, too.
+        let is_latest = self.numbers.get(&entry.identity) == Some(&number);
+        if is_latest {
+            self.numbers.remove(&entry.identity);
+        }
+        if is_latest || found[2] == FILE {
+            self.numbers.insert(found, number);
+        }
+        entry.identity = found;
+    }
+
     /// The kernel has a directory in a place from now on.
     fn put(&mut self, number: u64, place: Place) {
         self.lift(number);
@@ -134,7 +178,11 @@ impl Table {
 
 /// All that the kernel knows of one mount.
 pub(crate) struct Nodes {
-    names: Namespace,
+    pub(crate) names: Namespace,
+    /// The logical path of the root.
+    pub(crate) prefix: Vec<u8>,
+    /// By which things are opened again.
+    pub(crate) roots: Roots,
     table: Mutex<Table>,
     /// The member that the descriptors lie on.
     slot: AtomicUsize,
@@ -142,7 +190,7 @@ pub(crate) struct Nodes {
     members_epoch: AtomicU64,
     /// The state of directories and symlinks when that member was last seen to answer.
     names_epoch: AtomicU64,
-    /// So many descriptors are kept, more only of directories.
+    /// So many descriptors are kept.
     capacity: usize,
 }
 
@@ -174,22 +222,21 @@ impl Nodes {
     pub(crate) fn new(names: Namespace, root: &[u8]) -> Result<Self> {
         let Reached::Array(fd) = names.look_at(root, true)? else { return Err(OsError::XDEV) };
         let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path(None))?);
-        let entry =
-            Entry { held: Held::Open(Arc::new(Node { fd })), identity, attribute: None, twin: None, count: 1, place: None };
+        let entry = Entry::new(Held::Open(Arc::new(Node { fd })), identity, None, None);
         let table = Table {
             entries: HashMap::from([(ROOT, entry)]),
             numbers: HashMap::from([(identity, ROOT)]),
-            placed: HashMap::new(),
-            renames: 0,
             last: ROOT,
-            open_count: 1,
+            ..Table::default()
         };
         let slot = AtomicUsize::new(names.files().array().first_in_use().unwrap_or(NO_SLOT));
         // What is open, and what each open file has open on the members, needs the rest.
         let capacity = getrlimit(Resource::Nofile).current.map_or(CAPACITY_MAX, |limit| limit as usize / 2);
         let names_epoch = AtomicU64::new(NO_EPOCH);
         let members_epoch = AtomicU64::new(NO_EPOCH);
-        Ok(Self { names, table: Mutex::new(table), slot, members_epoch, names_epoch, capacity: capacity.min(CAPACITY_MAX) })
+        let (table, capacity) = (Mutex::new(table), capacity.min(CAPACITY_MAX));
+        let (prefix, roots) = (root.to_vec(), [const { OnceLock::new() }; units::MEMBER_COUNT_MAX]);
+        Ok(Self { names, prefix, roots, table, slot, members_epoch, names_epoch, capacity })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -199,26 +246,81 @@ impl Nodes {
     /// What has a number.
     ///
     /// # Errors
-    /// `STALE` for a number that the kernel was not told, or if the path of a thing whose
-    /// descriptor was closed leads to another one now.
+    /// `STALE` for a number that the kernel was not told, and for a thing that is gone.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<Node>> {
-        let mut table = self.table();
-        let entry = table.entries.get_mut(&number).ok_or(OsError::STALE)?;
-        let path = match &entry.held {
-            Held::Open(node) => return Ok(node.clone()),
-            Held::Closed(path) => path,
-            Held::Gone => return Err(OsError::STALE),
-        };
-        let node = caller::as_root(|| match self.names.look_at(ProgramPath::known(path), false)? {
-            Reached::Array(fd) if identity(&self.names.fstat(fd.as_fd(), &Kind::Path(None))?) == entry.identity => {
-                Ok(Arc::new(Node { fd }))
+        self.get_below(number, 0)
+    }
+
+    /// What has a number, and is so many directories above the thing that was asked for.
+    ///
+    /// # Errors
+    /// Those of [`Self::get`].
+    pub(crate) fn get_below(&self, number: u64, depth: u32) -> Result<Arc<Node>> {
+        for _ in 0..OPEN_COUNT {
+            let (closed, identity) = {
+                let mut table = self.table();
+                let entry = table.entries.get_mut(&number).ok_or(OsError::STALE)?;
+                entry.is_used = true;
+                match &entry.held {
+                    Held::Open(node) => return Ok(node.clone()),
+                    Held::Closed(closed) => (closed.clone(), entry.identity),
+                    Held::Gone => return Err(OsError::STALE),
+                }
+            };
+            // Others are served meanwhile.
+            let found = caller::as_root(|| closed.open(self, &identity, Search::Of(number, depth)))?;
+            if let Some(node) = self.open_again(number, &closed, found)? {
+                return Ok(node);
             }
-            _ => Err(OsError::STALE),
-        })?;
-        entry.held = Held::Open(node.clone());
-        table.open_count += 1;
+        }
+        Err(OsError::STALE)
+    }
+
+    /// Enters a thing that was closed, and was found. The result is None if it, or the members, have
+    /// changed meanwhile.
+    fn open_again(&self, number: u64, closed: &Arc<Closed>, found: (OwnedFd, Identity)) -> Result<Option<Arc<Node>>> {
+        let (fd, identity) = found;
+        if self.lies_elsewhere(fd.as_fd()) {
+            return Ok(None);
+        }
+        let node = Arc::new(Node { fd });
+        let mut table = self.table();
+        match table.entries.get(&number).map(|entry| (&entry.held, entry.identity[2])) {
+            Some((Held::Closed(now), kind)) if Arc::ptr_eq(now, closed) && kind == identity[2] => {}
+            Some((Held::Open(node), _)) => return Ok(Some(node.clone())),
+            _ => return Ok(None),
+        }
+        let held = Held::Open(node.clone());
+        let twin = self.twin_to_enter(&held, &identity)?;
+        table.identify(number, identity);
+        if let Some(entry) = table.entries.get_mut(&number) {
+            (entry.held, entry.twin) = (held, twin);
+        }
+        table.has_opened(number, &identity);
         self.shed(&mut table);
-        Ok(node)
+        Ok(Some(node))
+    }
+
+    /// The twin of something that is opened.
+    ///
+    /// # Errors
+    /// `STALE` if it has none, and members have changed: the twin alone would tell where the thing is.
+    fn twin_to_enter(&self, held: &Held, identity: &Identity) -> Result<Option<Twin>> {
+        if identity[2] == FILE {
+            return Ok(None);
+        }
+        let twin = caller::as_root(|| self.twin_of(held));
+        if twin.is_none() && self.are_behind() { Err(OsError::STALE) } else { Ok(twin) }
+    }
+
+    /// In which directory and by which name the kernel has a directory.
+    pub(crate) fn place_of(&self, number: u64) -> Option<Place> {
+        self.table().entries.get(&number)?.place.clone()
+    }
+
+    /// The member that the descriptors lie on.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot.load(Ordering::Acquire)
     }
 
     /// Begins to look up a name in a directory: what is found there is entered with this.
@@ -246,33 +348,35 @@ impl Nodes {
         // the place where it was found, and the kernel has it where the rename has put it.
         let looked = looked.filter(|looked| identity[2] == DIRECTORY && looked.renames == table.renames);
         let place = looked.map(|looked| (looked.directory, looked.name.to_vec()));
-        let known = table.known(&identity, place.as_ref());
+        let known = table.known(&identity, place.as_ref()).filter(|number| match &table.entries[number].held {
+            Held::Closed(closed) => closed.may_be(self.slot(), fd.as_fd()),
+            _ => true,
+        });
+        let is_open = |number| table.entries.get(&number).is_some_and(|entry| matches!(entry.held, Held::Open(_)));
+        let was_open = known.is_some_and(is_open);
         let node = Held::Open(Arc::new(Node { fd }));
+        let twin = if was_open { None } else { self.twin_to_enter(&node, &identity)? };
         let number = match known.and_then(|number| Some((number, table.entries.get_mut(&number)?))) {
             Some((number, entry)) => {
                 entry.count += 1;
                 // A file may have lost the name by which it was found before; this one leads to it
                 // now.
-                let before = std::mem::replace(&mut entry.held, node);
+                entry.held = node;
                 entry.attribute = attribute;
-                table.numbers.insert(identity, number);
-                table.open_count += usize::from(!matches!(before, Held::Open(_)));
+                entry.twin = twin.or(entry.twin.take());
                 number
             }
             None => {
                 table.last += 1;
                 let number = table.last;
-                let twin = if identity[2] == FILE { None } else { caller::as_root(|| self.twin_of(&node)) };
-                if identity[2] != FILE && twin.is_none() && self.are_behind() {
-                    // The twin alone would tell where it is.
-                    return Err(OsError::STALE);
-                }
-                table.entries.insert(number, Entry { held: node, identity, attribute, twin, count: 1, place: None });
-                table.numbers.insert(identity, number);
-                table.open_count += 1;
+                table.entries.insert(number, Entry::new(node, identity, attribute, twin));
                 number
             }
         };
+        table.numbers.insert(identity, number);
+        if !was_open {
+            table.has_opened(number, &identity);
+        }
         if let Some(place) = place.filter(|_| number != ROOT) {
             table.put(number, place);
         }
@@ -294,23 +398,24 @@ impl Nodes {
         }
     }
 
-    /// Closes descriptors if there are too many: of a quarter, so that this is seldom done.
+    /// Closes descriptors if there are too many, of what was opened first and has not been asked
+    /// for since it was last looked at.
     fn shed(&self, table: &mut Table) {
-        if table.open_count <= self.capacity {
-            return;
-        }
-        let mut rest = self.capacity / 4 + 1;
-        for entry in table.entries.values_mut().filter(|entry| entry.identity[2] != DIRECTORY) {
+        let mut rest = table.queue.len().min(SHED_LOOK_COUNT);
+        while table.descriptor_count > self.capacity && rest > 0 {
+            rest -= 1;
+            let Some(number) = table.queue.pop_front() else { return };
+            let Some(entry) = table.entries.get_mut(&number) else { continue };
             let Held::Open(node) = &entry.held else { continue };
-            // What has no name any more can be found by its descriptor alone.
-            let Ok((path, _)) = self.placed(node.fd()) else { continue };
-            if Arc::strong_count(node) == 1 && !path.ends_with(DELETED) {
-                entry.held = Held::Closed(path);
-                table.open_count -= 1;
-                rest -= 1;
-            }
-            if rest == 0 {
-                return;
+            let is_at_work = std::mem::replace(&mut entry.is_used, false) || Arc::strong_count(node) > 1;
+            let kept = || Closed::of(self, node.fd(), entry.twin.as_ref(), &entry.identity);
+            match if is_at_work { None } else { kept() } {
+                Some(closed) => {
+                    entry.held = Held::Closed(Arc::new(closed));
+                    entry.twin = None;
+                    table.descriptor_count -= weight(&entry.identity);
+                }
+                None => table.queue.push_back(number),
             }
         }
     }
@@ -323,7 +428,9 @@ impl Nodes {
         if entry.count == 0 && number != ROOT {
             table.lift(number);
             let entry = table.entries.remove(&number);
-            table.open_count -= usize::from(entry.as_ref().is_some_and(|entry| matches!(entry.held, Held::Open(_))));
+            if let Some(Entry { held: Held::Open(_), identity, .. }) = &entry {
+                table.descriptor_count -= weight(identity);
+            }
             if let Some(entry) = entry.filter(|entry| table.numbers.get(&entry.identity) == Some(&number)) {
                 table.numbers.remove(&entry.identity);
             }
@@ -360,7 +467,7 @@ impl Nodes {
     }
 
     /// The logical path of what a descriptor is open on, and the member it lies on.
-    fn placed(&self, fd: BorrowedFd<'_>) -> Result<(Vec<u8>, Option<usize>)> {
+    pub(crate) fn placed(&self, fd: BorrowedFd<'_>) -> Result<(Vec<u8>, Option<usize>)> {
         let host = readlinkat(CWD, namespace::link(fd.as_raw_fd()), Vec::new())?;
         let (path, slot) = self.names.placed(host.as_bytes()).ok_or(OsError::STALE)?;
         Ok((path.to_vec(), slot))
@@ -380,12 +487,7 @@ impl Nodes {
             self.move_to(first);
         } else if self.members_epoch.load(Ordering::Acquire) != members_epoch {
             // The member of the twins may be gone.
-            let mut table = self.table();
-            table
-                .entries
-                .values_mut()
-                .filter(|entry| entry.identity[2] != FILE)
-                .for_each(|entry| entry.twin = self.twin_of(&entry.held));
+            self.table().entries.values_mut().filter(|entry| entry.identity[2] != FILE).for_each(|entry| self.twin_anew(entry));
             self.members_epoch.store(members_epoch, Ordering::Release);
         } else {
             let epoch = self.names.files().array().runtime().names_epoch();
@@ -399,25 +501,34 @@ impl Nodes {
         if self.slot.load(Ordering::Acquire) == first {
             return;
         }
-        let Table { entries, numbers, open_count, .. } = &mut *table;
         // Without a change of directories and symlinks since, each path leads where it led.
         let epoch = self.names.files().array().runtime().names_epoch();
         let are_paths_right = epoch.is_some_and(|epoch| epoch == self.names_epoch.load(Ordering::Acquire));
-        for (&number, entry) in entries.iter_mut() {
+        let all: Vec<u64> = table.entries.keys().copied().collect();
+        for number in all {
+            let Some(entry) = table.entries.get_mut(&number) else { continue };
             let is_file = entry.identity[2] == FILE;
             let twin = entry.twin.take().and_then(|twin| self.placed(twin.fd()).ok().map(|(path, slot)| (path, slot, twin)));
             let path = match (&entry.held, &twin) {
                 (Held::Gone, _) => continue,
                 (_, Some((path, ..))) => Ok(path.clone()),
                 (Held::Open(node), None) => self.placed(node.fd()).map(|(path, _)| path),
-                (Held::Closed(path), None) => Ok(path.clone()),
+                (Held::Closed(closed), None) => Ok(closed.path.clone()),
             };
+            // What is closed has no twin, but is known by what the twin's member calls it.
+            let noted = match &entry.held {
+                Held::Closed(closed) if !is_file => closed.open(self, &entry.identity, Search::No).ok(),
+                _ => None,
+            };
+            let is_noted = noted.is_some();
             let found = match &twin {
+                _ if is_noted => noted.ok_or(OsError::STALE),
                 // The twin is the thing itself, whatever it is called by now.
                 Some((_, slot, twin)) if *slot == Some(first) => self.identified(fcntl_dupfd_cloexec(twin.fd(), 0)),
                 _ => path.and_then(|path| self.found(path.strip_suffix(DELETED).unwrap_or(&path))),
             };
             let is_same = |fd: &OwnedFd| match &twin {
+                _ if is_noted => true,
                 _ if is_file => entry.attribute.is_some() && attribute_of(fd.as_fd()) == entry.attribute,
                 Some((path, slot, _)) => *slot == Some(first) || !path.ends_with(DELETED),
                 // The array's own paths stay where they are.
@@ -425,40 +536,43 @@ impl Nodes {
             };
             match found {
                 Ok((fd, found)) if found[2] == entry.identity[2] && is_same(&fd) => {
-                    // A directory that was moved has a later number, too.
-                    let is_latest = numbers.get(&entry.identity) == Some(&number);
-                    if is_latest {
-                        numbers.remove(&entry.identity);
+                    match &mut entry.held {
+                        Held::Open(node) => *node = Arc::new(Node { fd }),
+                        Held::Closed(closed) => {
+                            let twin = self.names.twin_of(fd.as_fd()).filter(|_| !is_file);
+                            if let Some(now) = Closed::of(self, fd.as_fd(), twin.as_ref(), &found) {
+                                *closed = Arc::new(now);
+                            }
+                        }
+                        Held::Gone => {}
                     }
-                    if is_latest || is_file {
-                        numbers.insert(found, number);
-                    }
-                    entry.identity = found;
-                    if let Held::Open(node) = &mut entry.held {
-                        *node = Arc::new(Node { fd });
-                    }
+                    table.identify(number, found);
                 }
                 // A file is known by its attribute, whatever has its name: it keeps the descriptor
                 // that it has.
                 _ if is_file => {}
+                // It may be found when it is asked for.
+                _ if matches!(&entry.held, Held::Closed(closed) if closed.lies_on(self.names.files().array().in_use())) => {}
                 _ => {
                     let before = std::mem::replace(&mut entry.held, Held::Gone);
-                    *open_count -= usize::from(matches!(before, Held::Open(_)));
+                    if matches!(before, Held::Open(_)) {
+                        table.descriptor_count -= weight(&entry.identity);
+                    }
                 }
             }
         }
-        for entry in entries.values_mut().filter(|entry| entry.identity[2] != FILE) {
+        for entry in table.entries.values_mut().filter(|entry| entry.identity[2] != FILE) {
             entry.twin = self.twin_of(&entry.held);
         }
         self.slot.store(first, Ordering::Release);
     }
 
     /// What has a logical path, and its identity.
-    fn found(&self, path: &[u8]) -> Result<(OwnedFd, Identity)> {
+    pub(crate) fn found(&self, path: &[u8]) -> Result<(OwnedFd, Identity)> {
         self.identified(inside(self.names.look_at(ProgramPath::known(path), false)?))
     }
 
-    fn identified(&self, fd: Result<OwnedFd>) -> Result<(OwnedFd, Identity)> {
+    pub(crate) fn identified(&self, fd: Result<OwnedFd>) -> Result<(OwnedFd, Identity)> {
         let fd = fd?;
         let found = identity(&self.names.fstat(fd.as_fd(), &Kind::Path(None))?);
         Ok((fd, found))
@@ -476,9 +590,24 @@ impl Nodes {
         self.names.twin_of(node.fd())
     }
 
+    /// Something of an entry is to be on another member than before, besides what is open. To be
+    /// called as root.
+    fn twin_anew(&self, entry: &mut Entry) {
+        let Held::Closed(closed) = &mut entry.held else {
+            entry.twin = self.twin_of(&entry.held);
+            return;
+        };
+        if let Ok((fd, _)) = closed.open(self, &entry.identity, Search::No)
+            && let Some(now) = Closed::of(self, fd.as_fd(), self.names.twin_of(fd.as_fd()).as_ref(), &entry.identity)
+        {
+            *closed = Arc::new(now);
+        }
+    }
+
     /// Finds a file anew that the member whose answers count has lost by hand: the others know its
     /// name. To be called as root.
     pub(crate) fn find_anew(&self, number: u64) -> Option<Arc<Node>> {
+        self.table().entries.get(&number)?.attribute.as_ref()?;
         let before = self.get(number).ok()?;
         let (path, _) = self.placed(before.fd()).ok()?;
         let path = path.strip_suffix(DELETED)?;
@@ -525,7 +654,7 @@ mod tests {
     /// A table in which the kernel has the directory `D` by number 5, in directory 2.
     fn table() -> Table {
         let mut table = Table::default();
-        let entry = Entry { held: Held::Gone, identity: D, attribute: None, twin: None, count: 1, place: None };
+        let entry = Entry::new(Held::Gone, D, None, None);
         table.entries.insert(5, entry);
         table.numbers.insert(D, 5);
         table.put(5, place(2));
@@ -551,7 +680,7 @@ mod tests {
     #[test]
     fn the_number_that_the_kernel_has_in_a_place_comes_before_a_later_one() {
         let mut table = table();
-        let entry = Entry { held: Held::Gone, identity: D, attribute: None, twin: None, count: 1, place: None };
+        let entry = Entry::new(Held::Gone, D, None, None);
         table.entries.insert(6, entry);
         table.numbers.insert(D, 6);
         table.put(6, place(3));
