@@ -399,6 +399,57 @@ mountpoint -q "$home/data" || echo ended
 ' sh "$home" "$both" "$killed"
 "#;
 
+/// Mounts the array `$2` at `$3` for all in a user namespace, asks the process to end, and mounts
+/// once more.
+const IN_NAMESPACE: &str = r#"
+command=$1 name=$2 at=$3
+mounted() { grep -c " $at " /proc/self/mountinfo; }
+for signal in TERM INT; do
+    "$command" mount --foreground "$name" "$at" >&2 &
+    until [ "$(mounted)" = 1 ]; do sleep 0.02; done
+    echo $signal >>"$at/file"
+    serving=$!
+    grep -h ^CapEff /proc/$serving/task/*/status | sort | uniq | wc -l
+    # Threads that serve may not unmount; none has another right than that and to look into programs.
+    grep -hE "^Cap(Eff|Prm)" /proc/$serving/task/*/status | grep -cvE "0000000000(08|28)0000$"
+    kill -$signal $serving
+    wait $serving
+    echo "status $?, mounted $(mounted)"
+done
+"$command" mount "$name" "$at" >&2 && cat "$at/file" && mounted
+"$command" unmount "$name" >&2
+echo "status $?, mounted $(mounted)"
+ls "$at"
+"#;
+
+/// `cxlraid mount` in a user namespace: a signal ends it, and `cxlraid unmount`, and neither leaves
+/// a dead mount.
+pub(crate) fn in_namespace(options: &Options, programs: &Programs) -> Result<(), String> {
+    let ground = Ground::new(options, programs, "5", 3)?;
+    let mounted = ground.mounted().display().to_string();
+    let command = ground.command(&[ground.name(), &mounted]);
+    let words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", IN_NAMESPACE, "sh"];
+    let output = within(&words, &command).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ended = "2
+0
+status 0, mounted 0
+";
+    let expected = format!(
+        "{ended}{ended}TERM
+INT
+1
+status 0, mounted 0
+"
+    );
+    if said != expected {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}, said {said:?} and not {expected:?}; errors {errors:?}", output.status));
+    }
+    ground.good(&["stop", ground.name()])?;
+    ground.conclude()
+}
+
 /// The program's end is that of the command: its status, the signal, and its number.
 fn ends(ground: &Ground<'_>) -> Result<(), String> {
     let status = |script: &str| {

@@ -106,7 +106,8 @@ impl<'a> Ground<'a> {
         self.path("mounted")
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    /// The command `cxlraid` with these words.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         self.command_as(&self.options.command, words)
     }
 

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 47] = [
+pub(crate) const ALL: [(&str, Scene); 48] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -59,6 +59,7 @@ pub(crate) const ALL: [(&str, Scene); 47] = [
     ("alone-twice", alone::twice),
     ("alone-forbidden", alone::forbidden),
     ("alone-without-root", alone::without_root),
+    ("in-namespace", alone::in_namespace),
 ];
 
 /// A scene that fails now and then (one run of fifty), and runs only where it is named: while

@@ -105,8 +105,8 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
     if arguments.begun {
         leave_terminal();
     }
-    // The threads that serve do so themselves; the others need no more.
-    let _ = mount::drop_rights();
+    // The threads that serve give up more by themselves; the one that unmounts needs no more.
+    let _ = mount::drop_rights_but_unmounting();
     notify("READY=1");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -93,10 +93,23 @@ pub(crate) fn is_alien(header: &Header) -> bool {
 /// # Errors
 /// Those of capset(2).
 pub fn drop_rights() -> sys::Result<()> {
+    drop_all_but(if serves_own_user_only() { NEEDED_FOR_OWN_USER } else { NEEDED })
+}
+
+/// Does what [`drop_rights`] does, but keeps the right to unmount what this process has mounted in
+/// a user namespace of its user, for a thread that does not serve.
+///
+/// # Errors
+/// Those of capset(2).
+pub fn drop_rights_but_unmounting() -> sys::Result<()> {
+    drop_all_but(if serves_own_user_only() { NEEDED_FOR_OWN_USER.union(CapabilitySet::SYS_ADMIN) } else { NEEDED })
+}
+
+fn drop_all_but(needed: CapabilitySet) -> sys::Result<()> {
     // Nor would a program that this thread executes get them back.
     sys::rustix::thread::set_no_new_privs(true)?;
     let now = capabilities(None)?;
-    let kept = now.permitted.intersection(if serves_own_user_only() { NEEDED_FOR_OWN_USER } else { NEEDED });
+    let kept = now.permitted.intersection(needed);
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: now.effective.intersection(kept), permitted: kept, inheritable: none })
 }

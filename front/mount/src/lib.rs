@@ -30,7 +30,7 @@ mod place;
 mod session;
 mod wire;
 
-pub use caller::{drop_rights, serves_own_user_only};
+pub use caller::{drop_rights, drop_rights_but_unmounting, serves_own_user_only};
 pub use place::{Manner, Mounted, bottom, device, identify, mount, mount_over_dead, mounted, stack_at, top_at, unmount};
 pub use session::Session;
 pub use sys::rustix::mount::MountFlags;
