@@ -8,9 +8,10 @@ use crate::{
 };
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Write as _},
     os::unix::fs::FileExt,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::Duration,
@@ -119,6 +120,60 @@ pub(crate) fn from_mapping(options: &Options, programs: &Programs) -> Result<(),
         return Err("other bytes were written".into());
     }
     drop(library);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// Reads and writes by io_uring at places of a file, many at once, and appends that are longer than one
+/// request: the kernel must not send the requests of an append at the same time.
+pub(crate) fn ring(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let file = ground.mounted().join("file");
+    let output = Command::new(&programs.ring).arg(&file).arg("20").output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ground.unmount()?;
+    ground.conclude()?;
+    match said.trim() {
+        "" if output.status.success() => Ok(()),
+        why if why.starts_with(crate::alone::NOT_RUN) => Err(why.to_owned()),
+        why => Err(format!("{}: {why}", output.status)),
+    }
+}
+
+/// An append by io_uring that is refused, since a member is full, takes nothing away that the other
+/// door has appended since the kernel last asked for the size.
+pub(crate) fn refused_append(options: &Options, programs: &Programs) -> Result<(), String> {
+    let told = |error: std::io::Error| error.to_string();
+    let mut ground = Ground::with_disk(options, programs, "5", 3, Some(0))?;
+    ground.mount()?;
+    let (file, fill) = (ground.mounted().join("file"), ground.path("m0/fill"));
+    fs::write(&file, "before").map_err(told)?;
+    let mut ring = Command::new(&programs.ring);
+    let ring = ring.arg(&file).arg("append").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut ring = ring.map_err(told)?;
+    let (Some(mut input), Some(output)) = (ring.stdin.take(), ring.stdout.take()) else { return Err("no pipe".into()) };
+    let mut lines = BufReader::new(output).lines();
+    let mut next = || lines.next().transpose().ok().flatten().unwrap_or_default();
+    match next() {
+        line if line == "ready" => {}
+        why => return Err(why),
+    }
+    let line = format!("head -c 24570 /dev/zero >>{}/file", ground.data().display());
+    ground.run(Command::new("sh").args(["-c", &line]))?;
+    for bytes in ["1M", "4k", "1k"] {
+        let line =
+            format!("cat /dev/zero | dd iflag=fullblock bs={bytes} oflag=append conv=notrunc of={} 2>/dev/null", fill.display());
+        let _ = Command::new("sh").args(["-c", &line]).status();
+    }
+    input.write_all(b"now\n").map_err(told)?;
+    let result = next();
+    ring.wait().map_err(told)?;
+    fs::remove_file(&fill).map_err(told)?;
+    let bytes = fs::metadata(&file).map_err(told)?.len();
+    if (result.as_str(), bytes) != ("-28", 24576) {
+        return Err(format!("the append gave {result}, and the file has {bytes} bytes then, not 24576"));
+    }
     ground.unmount()?;
     ground.conclude()
 }

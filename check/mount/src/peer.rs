@@ -9,6 +9,7 @@ use std::{
 const SOURCE: &str = include_str!("peer.c");
 const HANDED: &str = include_str!("handed.c");
 const RACED: &str = include_str!("raced.c");
+const RING: &str = include_str!("ring.c");
 
 /// Both forms of the program.
 pub(crate) struct Programs {
@@ -18,6 +19,8 @@ pub(crate) struct Programs {
     pub(crate) handed: PathBuf,
     /// One that executes programs while its other threads are at work.
     pub(crate) raced: PathBuf,
+    /// One that uses io_uring, linked statically.
+    pub(crate) ring: PathBuf,
 }
 
 impl Programs {
@@ -40,6 +43,7 @@ impl Programs {
             dynamic: build("peer", SOURCE, &[])?,
             handed: build("handed", HANDED, &["-static"])?,
             raced: build("raced", RACED, &[])?,
+            ring: build("ring", RING, &["-static"])?,
         })
     }
 }

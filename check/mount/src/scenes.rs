@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 48] = [
+pub(crate) const ALL: [(&str, Scene); 50] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -24,6 +24,8 @@ pub(crate) const ALL: [(&str, Scene); 48] = [
     ("mappings", mappings),
     ("mapped-in-turn", mapped::in_turn),
     ("appends", appends),
+    ("io-uring", meanwhile::ring),
+    ("io-uring-refused", meanwhile::refused_append),
     ("sqlite", sqlite),
     ("sqlite-wal", mapped::wal),
     ("loss", loss),

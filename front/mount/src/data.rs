@@ -154,7 +154,11 @@ impl Session {
                     done
                 }
             };
-            let written = caller::losing_set_id(asked.write_flags & wire::WRITE_KILL_SET_ID != 0, store)?;
+            let written = caller::losing_set_id(asked.write_flags & wire::WRITE_KILL_SET_ID != 0, store);
+            if flags.contains(OFlags::APPEND) && !is_cached {
+                opened.note_append(header.process, asked.offset, written.is_err());
+            }
+            let written = written?;
             tell_modified(file, opened.anchor.as_fd());
             if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
                 file.sync()?;

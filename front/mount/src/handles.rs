@@ -29,6 +29,9 @@ pub(crate) struct Handle {
     /// Of a directory, the names when it was last read from its beginning: positions count these.
     listed: Mutex<Vec<Listed>>,
     predecessor: OnceLock<Predecessor>,
+    /// The last append, if it was refused: the thread that made it, and where the kernel took the
+    /// end of the file to be.
+    refused: Mutex<Option<(u32, u64)>>,
     /// Of a file that is open for reading and writing, which the program may map shared and writable.
     _cached: Option<Cached>,
 }
@@ -43,6 +46,22 @@ impl Deref for Handle {
 impl Handle {
     pub(crate) fn listed(&self) -> MutexGuard<'_, Vec<Listed>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what has become of an append that a thread has made, and that the kernel wanted at
+    /// `offset`.
+    pub(crate) fn note_append(&self, thread: u32, offset: u64, is_refused: bool) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = is_refused.then_some((thread, offset));
+    }
+
+    /// Tells whether the kernel, and not a program, wants the file cut. After an append that was
+    /// refused, if that was made by Linux AIO or io_uring, it cuts the file to the size that it
+    /// knows, which is where it wanted the append. Nothing was appended, and what lies there the
+    /// other door has written since. A program that cuts the file to that size expects nothing of
+    /// it to go.
+    pub(crate) fn is_cut_by_kernel(&self, thread: u32, bytes: u64) -> bool {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
+        refused == Some((thread, bytes))
     }
 
     /// The anchor whose place it has taken.
@@ -79,7 +98,8 @@ impl Handles {
     /// Gives out a number for what is open on a node.
     pub(crate) fn enter(&self, node: u64, opened: Opened, cached: Option<Cached>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let handle = Handle { opened, node, listed: Mutex::default(), predecessor: OnceLock::new(), _cached: cached };
+        let (listed, predecessor, refused) = (Mutex::default(), OnceLock::new(), Mutex::default());
+        let handle = Handle { opened, node, listed, predecessor, refused, _cached: cached };
         self.open().insert(number, Arc::new(handle));
         number
     }
