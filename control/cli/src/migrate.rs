@@ -171,7 +171,7 @@ impl<'a> Migration<'a> {
                 }
                 Err(Fault::Refused(failure)) => {
                     self.counts.refused += 1;
-                    progress.beside(|| eprintln!("{failure}"));
+                    progress.beside(|| say!("{failure}"));
                     // The others would meet the same.
                     self.require_whole(held.array())?;
                 }
@@ -202,7 +202,7 @@ impl<'a> Migration<'a> {
                 }
                 Err(failure) => {
                     self.counts.refused += 1;
-                    eprintln!("{failure}");
+                    say!("{failure}");
                 }
             }
         }
