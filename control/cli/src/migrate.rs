@@ -179,6 +179,8 @@ impl<'a> Migration<'a> {
             }
             *last = Some(path.clone());
         }
+        // A member may have failed at the last file, which has been moved on the others.
+        self.require_whole(held.array())?;
         Ok(true)
     }
 

@@ -81,7 +81,6 @@ impl<'n> Candidate<'n> {
     /// by a program that writes to it, so what waited for that is made good.
     pub(crate) fn look(names: &'n Namespace, path: &'n [u8], wanted: RuleShape) -> Result<(Outlook, Option<Self>), Failure> {
         let failed = |error: io::Error| refused(path, error, "");
-        let stat = inside(names.stat(ProgramPath::known(path), false)).map_err(failed)?;
         let open = |flags| {
             let opened = inside(names.open(ProgramPath::known(path), flags | OFlags::NOFOLLOW | CAREFULLY, 0))?;
             match &opened.node {
@@ -102,6 +101,10 @@ impl<'n> Candidate<'n> {
         if is_same(has, wanted) {
             return Ok((Outlook::Same, None));
         }
+        // Not by the path, at which somebody may have put another file meanwhile: the copy of one would
+        // be given the other's owner and mode. To open a file changes none of its times.
+        let stat = names.fstat_surely(opened.anchor.as_fd(), &opened.node);
+        let stat = stat.map_err(|error| failed(io::Error::from(error)))?;
         let found = Self { names, path, stat, opened, file, wanted };
         found.require_movable()?;
         Ok((Outlook::Moves(has), Some(found)))
@@ -341,6 +344,9 @@ fn failed_to_replace(path: &[u8], error: OsError) -> Fault {
     let what = match error {
         OsError::STALE => "another file has its name by now".to_owned(),
         OsError::MLINK => "has several names by now".to_owned(),
+        OsError::BUSY => {
+            "is in use, or a member does not give its name to another file (the next change of names does that then)".to_owned()
+        }
         error => format!("cannot be replaced: {}", io::Error::from(error)),
     };
     let todo = match error {

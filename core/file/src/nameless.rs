@@ -164,9 +164,17 @@ impl Files {
 
     /// Removes the links of a file in `.cxlraid`.
     pub fn discard_orphan(&self, attribute: Attribute) {
+        self.discard_links(attribute, |_| true);
+    }
+
+    /// Removes the link of a file in `.cxlraid` on each member for whose number of links of the file
+    /// `goes` holds.
+    fn discard_links(&self, attribute: Attribute, goes: impl Fn(u32) -> bool) {
         let name = orphan_name(attribute);
         for slot in self.array().in_use().iter() {
-            if let Some(meta) = self.array().members()[slot].meta() {
+            let Some(meta) = self.array().members()[slot].meta() else { continue };
+            let links = || statat(meta, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).map(|stat| stat.st_nlink as u32);
+            if links().is_ok_and(&goes) {
                 let _ = unlinkat(meta, name.as_c_str(), AtFlags::empty());
             }
         }
@@ -241,7 +249,9 @@ impl Files {
                     self.remove_sums(attribute);
                 }
             }
-            // It has its name, or is another file by now.
+            // It has its name. On a member that has refused the name the link is all that there is of it.
+            Ok(record) if record.state == InodeState::Used => self.discard_links(attribute, |links| links > 1),
+            // It is another file by now.
             _ => self.discard_orphan(attribute),
         }
     }

@@ -44,8 +44,8 @@ impl Namespace {
     /// # Errors
     /// `STALE` if another file has the name, `MLINK` if the old file has other names as well, `BUSY`
     /// if a process has it open; what the kernel says, as of rename(2). The name is the old file's
-    /// then, unless a member could not make the change that others have made: whoever changes names
-    /// next finishes it.
+    /// then, unless a member could not make the change that others have made (`BUSY`, too): whoever
+    /// changes names next finishes it.
     pub fn supplant(&self, path: &[u8], old: Attribute, new: &FileRef) -> Result<()> {
         let file = new.attribute();
         self.changing_at(ProgramPath::known(path), |path| {
@@ -72,9 +72,15 @@ impl Namespace {
             self.logged(record, || {
                 self.sync_members()?;
                 let changed = self.everywhere(&[&from.path, &to.path], rename, None);
+                // A member in whose place of the name something is mounted, or whose directory is in
+                // foreign hands, may have refused without a word. The new file's link is all that it has.
+                let lacks = |slot| !matches!(self.lacks(slot, &to.path, Some(file)), Ok(false));
+                if changed.is_ok() && self.array().in_use().iter().any(lacks) {
+                    self.array().runtime().names_are_unfinished();
+                }
                 if self.is_change_unfinished() {
                     self.files.takes_name(file, false);
-                    return changed;
+                    return changed.and(Err(OsError::BUSY));
                 }
                 changed?;
                 // A member that fails here is out. Where too many have failed, the change is made

@@ -162,3 +162,19 @@ fn rebind(array: &TestArray, slot: usize, path: &Path, attribute: Attribute) {
     sys::rustix::fs::setxattr(path, format::ATTRIBUTE_NAME, &attribute.encode(), sys::rustix::fs::XattrFlags::empty()).unwrap();
     array.namespace.files().note_backing(slot, attribute, std::fs::metadata(path).unwrap().ino());
 }
+
+/// A member has refused the name that the others have given to the new file. The file's link is all
+/// that this member has of it, and the next start must leave it there.
+#[test]
+fn the_link_of_a_file_that_a_member_has_no_name_for_stays() {
+    let (array, _) = with_file(Level::Raid5, 3);
+    let names = array.namespace;
+    let file = file_of(&inside(names.open(b"/data/a", OFlags::RDONLY, 0))).attribute();
+    for member in &array.members {
+        std::fs::hard_link(member.join("data/a"), orphan(member, file)).unwrap();
+    }
+    std::fs::remove_file(array.members[1].join("data/a")).unwrap();
+    names.files().clear_orphans();
+    let left: Vec<bool> = array.members.iter().map(|member| orphan(member, file).exists()).collect();
+    assert_eq!(left, [false, true, false]);
+}
