@@ -666,3 +666,27 @@ fn links_to_directories_are_followed_on_the_way_and_not_below() {
     assert!(fine(&bench.run(&["migrate", "db", "/data/to-d/x", "--to", "1"])).starts_with("/data/d/x: "));
     assert_fits(&bench);
 }
+
+/// One member after the other answers the renaming as if something was mounted at the name. What it has
+/// of the new file must stay there.
+#[test]
+fn a_member_that_refuses_the_name_keeps_what_it_has_of_the_new_file() {
+    let content: String = (0..20_000).map(|number| format!("{number} ")).collect();
+    for when in 1..=3 {
+        let bench = array("0", 3, &[]);
+        fs::write(bench.path("file"), &content).unwrap();
+        fine(&bench.run(&["add", "--array", "db", "file", "/data/file"]));
+        let log = bench.path("trace");
+        let inject = format!("inject=renameat2,renameat:error=EBUSY:when={when}");
+        let migrate = [env!("CARGO_BIN_EXE_cxlraid"), "migrate", "db", "/data/file", "--to", "5"];
+        let traced = ["-f", "-qq", "-o", log.to_str().unwrap(), "-e", "trace=renameat2,renameat", "-e", &inject];
+        let ran = bench.program(Path::new("strace"), &[&traced[..], &migrate].concat()).output().unwrap();
+        let trace = fs::read_to_string(&log).unwrap();
+        assert!(trace.contains("(INJECTED)"), "{trace}{}", err(&ran));
+        assert_eq!(ran.status.code(), Some(1), "{when}: {}{}{trace}", out(&ran), err(&ran));
+        let read = on_array(&bench, &["cat", "/data/file"]).output().unwrap();
+        assert!(fine(&read) == content, "{when}");
+        stop(&bench);
+        fine(&bench.run(&["scrub", "db"]));
+    }
+}

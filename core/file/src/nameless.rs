@@ -249,7 +249,8 @@ impl Files {
                     self.remove_sums(attribute);
                 }
             }
-            // It has its name. On a member that has refused the name the link is all that there is of it.
+            // It has its name. On a member that has refused the name the link is all that there is
+            // of it.
             Ok(record) if record.state == InodeState::Used => self.discard_links(attribute, |links| links > 1),
             // It is another file by now.
             _ => self.discard_orphan(attribute),

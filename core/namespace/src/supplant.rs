@@ -73,7 +73,8 @@ impl Namespace {
                 self.sync_members()?;
                 let changed = self.everywhere(&[&from.path, &to.path], rename, None);
                 // A member in whose place of the name something is mounted, or whose directory is in
-                // foreign hands, may have refused without a word. The new file's link is all that it has.
+                // foreign hands, may have refused without a word. The new file's link is all that it
+                // has.
                 let lacks = |slot| !matches!(self.lacks(slot, &to.path, Some(file)), Ok(false));
                 if changed.is_ok() && self.array().in_use().iter().any(lacks) {
                     self.array().runtime().names_are_unfinished();
