@@ -217,15 +217,16 @@ run("sub", "echo lost > made")
 run(".", "echo lost > made")
 bind("/proc")
 run("/", "echo after >&5")
-run("sub", "echo lost > made")
-run(".", "echo lost > made")
+run("sub", "echo found > made")
+run(".", "echo found > made")
 ' "$1" "$2" "$3"
-cat log; ls . sub
+cat log made sub/made; ls . sub
 "#;
-const AFTER_OTHER_ROOT: &str = "status 2\nPermission denied\nstatus 126\nstatus 1\nstatus 2\nstatus 2\nstatus 0\nstatus 2\nstatus 2\nkept\nafter\n.:\nfile\nlog\nsub\n\nsub:\n";
+const AFTER_OTHER_ROOT: &str = "status 2\nPermission denied\nstatus 126\nstatus 1\nstatus 2\nstatus 2\nstatus 0\nstatus 0\nstatus 0\nkept\nafter\n\
+    found\nfound\n.:\nfile\nlog\nmade\nsub\n\nsub:\nmade\n";
 
-/// After chroot(2) an open file goes on where the library finds all that it needs, and nothing is made
-/// in a directory of one member.
+/// After chroot(2) an open file and the current directory go on where the library finds all that it
+/// needs, and nothing is made in a directory of one member.
 pub(super) fn other_root(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, for chroot(2)"));
