@@ -249,7 +249,7 @@ impl<'a> Migration<'a> {
     fn in_use(&self) -> Failure {
         let uuid = inspect::newest(self.source, self.thing()).map(|superblock| superblock.array_uuid);
         let pids = uuid.map_or_else(|_| Vec::new(), attached);
-        let mut what = format!("{} use the array, and files are moved while none does", users(&pids));
+        let mut what = format!("is in use by {}, and files are moved while no program uses it", users(&pids));
         if self.counts.moved > 0 {
             what += &format!("; {} moved so far", counted(self.counts.moved));
         }

@@ -325,8 +325,7 @@ fn programs_that_use_the_array_are_named_and_waited_for() {
     let (status, line) = refused(&bench.run(&["migrate", "db", "/data/x", "--to", "1"]));
     assert_eq!(status, 1);
     assert!(
-        line.starts_with("cxlraid: db: process ")
-            && line.contains(" use the array, and files are moved while none does; end these"),
+        line.starts_with("cxlraid: db: process ") && line.contains(", and files are moved while no program uses it; end these"),
         "{line}"
     );
     let pid: u32 = line.split("process ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
