@@ -325,10 +325,11 @@ fn programs_that_use_the_array_are_named_and_waited_for() {
     let (status, line) = refused(&bench.run(&["migrate", "db", "/data/x", "--to", "1"]));
     assert_eq!(status, 1);
     assert!(
-        line.starts_with("cxlraid: db: process ") && line.contains(", and files are moved while no program uses it; end these"),
+        line.starts_with("cxlraid: db: is in use by process ")
+            && line.contains(", and files are moved while no program uses it; end these"),
         "{line}"
     );
-    let pid: u32 = line.split("process ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let pid: u32 = line.split("process ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
     assert!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().starts_with("sleep"), "{pid}");
     // What would be moved is told beside programs.
     assert!(fine(&bench.run(&["migrate", "db", "/data/x", "--to", "1", "-n"])).contains("1 file would be moved"));
