@@ -6,7 +6,14 @@ use crate::{
     ground::{Ground, succeed, wait, within},
     peer::{Peer, Programs},
 };
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// The process may not raise its limit, which is far below the number of directories.
 const LIMITED: [&str; 3] = ["prlimit", "--nofile=256:256", "--"];
@@ -131,6 +138,46 @@ fn mounted(options: &Options, programs: &Programs, rights: &str) -> Result<(), S
     }
     ground.unmount()?;
     wait(|| ground.good(&["stop", ground.name()]).is_ok())
+}
+
+/// Programs work in directories, each in the next one, that the other door removes. A daemon that may
+/// not open directories by their file handles searches for them, and is done with that soon.
+pub(crate) fn removed(options: &Options, programs: &Programs) -> Result<(), String> {
+    const DEPTH: usize = 20;
+    /// Far longer than one search takes, and far shorter than one for each directory of each path.
+    const LIMIT: Duration = Duration::from_secs(2);
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    let (data, root) = (ground.data().display().to_string(), ground.mounted());
+    let rights = ["setpriv", "--bounding-set=-sys_resource,-dac_read_search"];
+    ground.mount_by(&[&rights[..], &LIMITED[..]].concat(), &root, &[])?;
+    let on_other_door = |line: &str| {
+        let line = format!("cd {data} && {line}");
+        ground.run(Command::new("sh").args(["-c", &line]))
+    };
+    on_other_door("for a in $(seq 0 44); do mkdir d$a $(seq -f d$a/s%g 0 44) || exit; done")?;
+    let deepest = "/chain".repeat(DEPTH);
+    succeed(Command::new("mkdir").arg("-p").arg(format!("{}{deepest}", root.display())))?;
+    let mut peers = Vec::new();
+    for depth in [DEPTH, DEPTH, DEPTH - 1] {
+        let mut peer = ground.through_mount()?;
+        says_to(&mut peer, &format!("D @{}", "/chain".repeat(depth)), "0")?;
+        peers.push(peer);
+    }
+    let look = "find . -maxdepth 2 -type d -exec stat -c %n {} + >/dev/null && ls -R d* >/dev/null";
+    succeed(Command::new("sh").args(["-c", look]).current_dir(&root))?;
+    on_other_door("rm -r chain")?;
+    for mut peer in peers {
+        // A call that the mount does not answer cannot be killed.
+        let (done, is_done) = mpsc::channel();
+        let begun = Instant::now();
+        thread::spawn(move || done.send(peer.ask("s .")));
+        match is_done.recv_timeout(5 * LIMIT) {
+            Ok(Ok(answer)) if begun.elapsed() < LIMIT && matches!(answer.as_str(), "E116" | "E2") => {}
+            answer => return Err(format!("a directory that is gone gave {answer:?} after {:?}", begun.elapsed())),
+        }
+    }
+    ground.unmount()?;
+    ground.conclude()
 }
 
 fn says_to(peer: &mut Peer, line: &str, expected: &str) -> Result<(), String> {

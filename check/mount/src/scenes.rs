@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 50] = [
+pub(crate) const ALL: [(&str, Scene); 51] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -46,6 +46,7 @@ pub(crate) const ALL: [(&str, Scene); 50] = [
     ("many-directories", many::as_root),
     ("many-by-names", many::by_names),
     ("many-without-root", many::without_root),
+    ("many-removed", many::removed),
     ("service", service),
     ("refusals", refusals),
     ("fstab", fstab),

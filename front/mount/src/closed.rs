@@ -10,7 +10,9 @@
 //! - else by its path, if that leads to what has the handle;
 //! - else, a directory, by its name in the directory in which the kernel has it, which is found in the
 //!   same ways;
-//! - else, a directory, by a search of the whole tree while no directory is renamed.
+//! - else, a directory that was asked for itself, by a search of the whole tree while no directory is
+//!   renamed. One thread searches at a time, and what no search finds is gone: it is not searched for
+//!   again.
 
 use crate::{
     caller,
@@ -19,7 +21,10 @@ use crate::{
     nodes::{DIRECTORY, FILE, Identity, Nodes},
 };
 use namespace::{DELETED, Twin};
-use std::sync::OnceLock;
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError,
+    atomic::{AtomicU32, Ordering},
+};
 use sys::rustix::fs::{Dir, FileType, Mode, OFlags, fstat, openat};
 use sys::{AsFd as _, BorrowedFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
@@ -44,14 +49,27 @@ struct Noted {
     inode: u64,
 }
 
+/// So many requests search the tree, or wait until they may. The threads that are left serve others.
+const SEARCHER_COUNT_MAX: u32 = 32;
+
 /// How a directory is looked for that is no more where it was.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Search {
     /// It is not.
     No,
-    /// By this number, which the kernel knows it by, and so many directories below the first one
-    /// that was asked for: in its directory, and then everywhere.
+    /// In its directory, by this number, which the kernel knows it by. It lies so many directories
+    /// above the first one that was asked for.
     Of(u64, u32),
+}
+
+/// What is found when a thing is opened again.
+pub(crate) type Found = (OwnedFd, Identity);
+
+/// Whose turn it is to search the tree.
+#[derive(Default)]
+pub(crate) struct Searches {
+    turn: Mutex<()>,
+    searcher_count: AtomicU32,
 }
 
 impl Closed {
@@ -87,91 +105,165 @@ impl Closed {
         self.at.iter().any(|noted| in_use.contains(noted.slot))
     }
 
-    /// Opens the thing on the member whose answers count. To be called as root.
+    /// Opens the thing on the member whose answers count. To be called as root. The result is None if
+    /// it is not where it was.
     ///
     /// # Errors
-    /// `STALE` if it is gone, or cannot be found; those of the members.
-    pub(crate) fn open(&self, nodes: &Nodes, identity: &Identity, search: Search) -> Result<(OwnedFd, Identity)> {
+    /// `STALE` if it is gone; those of the members.
+    pub(crate) fn open(&self, nodes: &Nodes, identity: &Identity, search: Search) -> Result<Option<Found>> {
         let array = nodes.names.files().array();
         let (first, in_use) = (array.first_in_use()?, array.in_use());
-        let mut refusal = OsError::STALE;
-        let known = |is_first: bool| self.at.iter().filter(move |noted| (noted.slot == first) == is_first);
-        for noted in known(true).chain(known(false)).filter(|noted| in_use.contains(noted.slot)) {
-            let found = self.open_on(nodes, noted, identity, search).and_then(|fd| match noted.slot {
-                slot if slot == first => nodes.identified(Ok(fd)),
-                // The descriptor tells what it is called by now.
-                _ => match nodes.placed(fd.as_fd())? {
-                    (path, _) if path.ends_with(DELETED) => Err(OsError::STALE),
-                    (path, _) => nodes.found(&path),
-                },
-            });
-            match found {
-                Err(error) => refusal = error,
-                found => return found,
+        let mut refusal = None;
+        for noted in self.known(first, in_use) {
+            match self.open_on(nodes, noted).and_then(|fd| fd.map(|fd| settled(nodes, noted.slot, first, fd)).transpose()) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                // Other members have nothing that has gone there.
+                Err(OsError::STALE) if noted.slot == first => return Err(OsError::STALE),
+                Err(error) => refusal = Some(error),
             }
         }
         // Of a file nothing else may be known.
         if identity[2] != DIRECTORY && !self.lies_on(in_use) {
-            return nodes.found(&self.path).and_then(|found| if found.1 == *identity { Ok(found) } else { Err(OsError::STALE) });
+            return nodes.found(&self.path).map(|found| (found.1 == *identity).then_some(found));
         }
-        Err(refusal)
+        if let Some(fd) = self.open_in_its_place(nodes, identity, search) {
+            return settled(nodes, first, first, fd).map(Some);
+        }
+        refusal.map_or(Ok(None), Err)
     }
 
-    fn open_on(&self, nodes: &Nodes, noted: &Noted, identity: &Identity, search: Search) -> Result<OwnedFd> {
-        let Noted { slot, ref handle, inode } = *noted;
-        let is_placed = |fd: &OwnedFd| nodes.placed(fd.as_fd()).is_ok_and(|(_, at)| at == Some(slot));
-        let is_it = |fd: &OwnedFd| FileHandle::of(fd.as_fd()).as_ref() == Some(handle) && is_placed(fd);
-        match nodes.root_to_open_by(slot).and_then(|root| handle.open(root)) {
+    /// Returns what is noted on members in use, that of the first one before the others.
+    fn known(&self, first: Slot, in_use: MemberSet) -> impl Iterator<Item = &Noted> {
+        let those = move |is_first: bool| self.at.iter().filter(move |noted| (noted.slot == first) == is_first);
+        those(true).chain(those(false)).filter(move |noted| in_use.contains(noted.slot))
+    }
+
+    /// Opens the thing on one member, by its handle or its path.
+    fn open_on(&self, nodes: &Nodes, noted: &Noted) -> Result<Option<OwnedFd>> {
+        match nodes.root_to_open_by(noted.slot).and_then(|root| noted.handle.open(root)) {
             // Of a file the kernel need not know a path then.
-            Ok(fd) if is_placed(&fd) => return Ok(fd),
+            Ok(fd) if noted.is_placed(nodes, &fd) => return Ok(Some(fd)),
             Err(OsError::STALE) => return Err(OsError::STALE),
             _ => {}
         }
-        match nodes.names.look_at_on(slot, &self.path) {
-            Ok(fd) if is_it(&fd) => return Ok(fd),
-            Ok(_) | Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::STALE) => {}
-            Err(error) => return Err(error),
+        match nodes.names.look_at_on(noted.slot, &self.path) {
+            Ok(fd) => Ok(noted.is_it(nodes, &fd).then_some(fd)),
+            Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::STALE) => Ok(None),
+            Err(error) => Err(error),
         }
-        let Search::Of(number, depth) = search else { return Err(OsError::STALE) };
-        if identity[2] != DIRECTORY {
-            return Err(OsError::STALE);
+    }
+
+    /// Opens a directory by its name in the directory in which the kernel has it.
+    fn open_in_its_place(&self, nodes: &Nodes, identity: &Identity, search: Search) -> Option<OwnedFd> {
+        let Search::Of(number, depth) = search else { return None };
+        if identity[2] != DIRECTORY || depth == DEPTH_MAX {
+            return None;
         }
-        if depth < DEPTH_MAX
-            && let Some((above, name)) = nodes.place_of(number)
-            && let Ok(above) = nodes.get_below(above, depth + 1)
-            && let Ok(fd) = openat(above.fd(), name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-            && is_it(&fd)
-        {
-            return Ok(fd);
-        }
-        nodes.names.with_names_still(|| searched(nodes, slot, inode, &is_it)).ok_or(OsError::STALE)
+        let (above, name) = nodes.place_of(number)?;
+        let above = nodes.get_below(above, depth + 1).ok()?;
+        let fd = openat(above.fd(), name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        self.at.iter().any(|noted| noted.is_it(nodes, &fd)).then_some(fd)
     }
 }
 
-/// Looks for a directory with an inode number in the whole tree of a member.
-fn searched(nodes: &Nodes, slot: Slot, inode: u64, is_it: &impl Fn(&OwnedFd) -> bool) -> Option<OwnedFd> {
-    let mut rest = vec![nodes.prefix.clone()];
+impl Noted {
+    fn is_placed(&self, nodes: &Nodes, fd: &OwnedFd) -> bool {
+        nodes.placed(fd.as_fd()).is_ok_and(|(_, at)| at == Some(self.slot))
+    }
+
+    /// Tells whether a descriptor is of this thing on this member.
+    fn is_it(&self, nodes: &Nodes, fd: &OwnedFd) -> bool {
+        FileHandle::of(fd.as_fd()).as_ref() == Some(&self.handle) && self.is_placed(nodes, fd)
+    }
+}
+
+/// Returns what was found on the member in `slot`, as it is on the one whose answers count.
+fn settled(nodes: &Nodes, slot: Slot, first: Slot, fd: OwnedFd) -> Result<Found> {
+    if slot == first {
+        return nodes.identified(Ok(fd));
+    }
+    // The descriptor tells what it is called by now.
+    match nodes.placed(fd.as_fd())? {
+        (path, _) if path.ends_with(DELETED) => Err(OsError::STALE),
+        (path, _) => nodes.found(&path),
+    }
+}
+
+impl Nodes {
+    /// Searches the whole tree for a directory that [`Closed::open`] has not found. To be called as
+    /// root. The result is None if others have found it, or given it up, meanwhile.
+    ///
+    /// # Errors
+    /// `STALE` if it is not found. It is held to be gone then, if all could be read.
+    pub(crate) fn search(&self, number: u64, closed: &Arc<Closed>) -> Result<Option<Found>> {
+        let waiting = self.searches.searcher_count.fetch_add(1, Ordering::AcqRel);
+        let found = if waiting < SEARCHER_COUNT_MAX { self.search_in_turn(number, closed) } else { Err(OsError::STALE) };
+        self.searches.searcher_count.fetch_sub(1, Ordering::AcqRel);
+        found
+    }
+
+    fn search_in_turn(&self, number: u64, closed: &Arc<Closed>) -> Result<Option<Found>> {
+        let turn = self.searches.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_closed(number, closed) {
+            return Ok(None);
+        }
+        let array = self.names.files().array();
+        let (first, in_use) = (array.first_in_use()?, array.in_use());
+        let noted = closed.known(first, in_use).next().ok_or(OsError::STALE)?;
+        let found = self.names.with_names_still(|| searched(self, noted));
+        drop(turn);
+        match found.ok_or(OsError::STALE)? {
+            Some(fd) => settled(self, noted.slot, first, fd).map(Some),
+            None => {
+                self.give_up(number, closed);
+                Err(OsError::STALE)
+            }
+        }
+    }
+}
+
+/// Looks for a directory in the whole tree of a member. The result is `Some(None)` if it is nowhere,
+/// and None if it is not found, and may lie where the member could not be read.
+fn searched(nodes: &Nodes, noted: &Noted) -> Option<Option<OwnedFd>> {
+    let (mut rest, mut is_whole) = (vec![nodes.prefix.clone()], true);
+    // What was removed meanwhile, and what this process may not read, holds nothing that it may open.
+    let holds_nothing = |error: OsError| matches!(error, OsError::NOENT | OsError::NOTDIR | OsError::ACCESS);
     while let Some(path) = rest.pop() {
-        // What cannot be read is left out.
-        let Ok(directory) = nodes.names.look_at_on(slot, &path) else { continue };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(listing) = opened_again(directory.as_fd(), flags).and_then(Dir::new) else { continue };
-        for entry in listing.filter_map(core::result::Result::ok) {
+        let opened = nodes.names.look_at_on(noted.slot, &path).and_then(|directory| {
+            let listing = opened_again(directory.as_fd(), flags).and_then(Dir::new)?;
+            Ok((directory, listing))
+        });
+        let (directory, listing) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                is_whole &= holds_nothing(error);
+                continue;
+            }
+        };
+        for entry in listing {
+            let Ok(entry) = entry else {
+                is_whole = false;
+                break;
+            };
             let name = entry.file_name().to_bytes();
             let may_be_one = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
             if !may_be_one || matches!(name, b"." | b"..") || nodes.names.hides(&path, name) {
                 continue;
             }
-            if entry.ino() == inode {
+            if entry.ino() == noted.inode {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                if let Some(found) = openat(&directory, name, flags, Mode::empty()).ok().filter(is_it) {
-                    return Some(found);
+                match openat(&directory, name, flags, Mode::empty()) {
+                    Ok(fd) if noted.is_it(nodes, &fd) => return Some(Some(fd)),
+                    Ok(_) => {}
+                    Err(error) => is_whole &= holds_nothing(error),
                 }
             }
             rest.push([path.as_slice(), b"/", name].concat());
         }
     }
-    None
+    is_whole.then_some(None)
 }
 
 /// The root of each member, to open things by their handles.

@@ -24,7 +24,7 @@
 
 use crate::{
     caller,
-    closed::{Closed, Roots, Search, weight},
+    closed::{Closed, Found, Roots, Search, Searches, weight},
     names::inside,
     wire::ROOT,
 };
@@ -69,7 +69,8 @@ pub(crate) type Identity = [u64; 3];
 enum Held {
     Open(Arc<Node>),
     Closed(Arc<Closed>),
-    /// The member that answered was lost, and nobody knows where the directory is since.
+    /// The member that answered was lost, and nobody knows where the directory is since; or the
+    /// directory was closed, and was searched for in vain.
     Gone,
 }
 
@@ -183,6 +184,7 @@ pub(crate) struct Nodes {
     pub(crate) prefix: Vec<u8>,
     /// By which things are opened again.
     pub(crate) roots: Roots,
+    pub(crate) searches: Searches,
     table: Mutex<Table>,
     /// The member that the descriptors lie on.
     slot: AtomicUsize,
@@ -236,7 +238,8 @@ impl Nodes {
         let members_epoch = AtomicU64::new(NO_EPOCH);
         let (table, capacity) = (Mutex::new(table), capacity.min(CAPACITY_MAX));
         let (prefix, roots) = (root.to_vec(), [const { OnceLock::new() }; units::MEMBER_COUNT_MAX]);
-        Ok(Self { names, prefix, roots, table, slot, members_epoch, names_epoch, capacity })
+        let searches = Searches::default();
+        Ok(Self { names, prefix, roots, searches, table, slot, members_epoch, names_epoch, capacity })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -268,7 +271,15 @@ impl Nodes {
                 }
             };
             // Others are served meanwhile.
-            let found = caller::as_root(|| closed.open(self, &identity, Search::Of(number, depth)))?;
+            let found = match caller::as_root(|| closed.open(self, &identity, Search::Of(number, depth)))? {
+                Some(found) => found,
+                // What lies above it need not be searched for: a search finds the thing itself.
+                None if identity[2] == DIRECTORY && depth == 0 => match caller::as_root(|| self.search(number, &closed))? {
+                    Some(found) => found,
+                    None => continue,
+                },
+                None => return Err(OsError::STALE),
+            };
             if let Some(node) = self.open_again(number, &closed, found)? {
                 return Ok(node);
             }
@@ -276,9 +287,31 @@ impl Nodes {
         Err(OsError::STALE)
     }
 
+    /// Tells whether a thing is still closed, as it was.
+    pub(crate) fn is_closed(&self, number: u64, closed: &Arc<Closed>) -> bool {
+        let table = self.table();
+        table.entries.get(&number).is_some_and(|entry| matches!(&entry.held, Held::Closed(now) if Arc::ptr_eq(now, closed)))
+    }
+
+    /// A directory that was closed is nowhere. A later one that has got its inode number gets another
+    /// number.
+    pub(crate) fn give_up(&self, number: u64, closed: &Arc<Closed>) {
+        let mut table = self.table();
+        let Some(entry) = table.entries.get_mut(&number) else { return };
+        if !matches!(&entry.held, Held::Closed(now) if Arc::ptr_eq(now, closed)) {
+            return;
+        }
+        entry.held = Held::Gone;
+        let identity = entry.identity;
+        if table.numbers.get(&identity) == Some(&number) {
+            table.numbers.remove(&identity);
+        }
+        table.lift(number);
+    }
+
     /// Enters a thing that was closed, and was found. The result is None if it, or the members, have
     /// changed meanwhile.
-    fn open_again(&self, number: u64, closed: &Arc<Closed>, found: (OwnedFd, Identity)) -> Result<Option<Arc<Node>>> {
+    fn open_again(&self, number: u64, closed: &Arc<Closed>, found: Found) -> Result<Option<Arc<Node>>> {
         let (fd, identity) = found;
         if self.lies_elsewhere(fd.as_fd()) {
             return Ok(None);
@@ -517,7 +550,7 @@ impl Nodes {
             };
             // What is closed has no twin, but is known by what the twin's member calls it.
             let noted = match &entry.held {
-                Held::Closed(closed) if !is_file => closed.open(self, &entry.identity, Search::No).ok(),
+                Held::Closed(closed) if !is_file => closed.open(self, &entry.identity, Search::No).ok().flatten(),
                 _ => None,
             };
             let is_noted = noted.is_some();
@@ -597,7 +630,7 @@ impl Nodes {
             entry.twin = self.twin_of(&entry.held);
             return;
         };
-        if let Ok((fd, _)) = closed.open(self, &entry.identity, Search::No)
+        if let Ok(Some((fd, _))) = closed.open(self, &entry.identity, Search::No)
             && let Some(now) = Closed::of(self, fd.as_fd(), self.names.twin_of(fd.as_fd()).as_ref(), &entry.identity)
         {
             *closed = Arc::new(now);
