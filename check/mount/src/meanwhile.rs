@@ -143,12 +143,31 @@ pub(crate) fn ring(options: &Options, programs: &Programs) -> Result<(), String>
 
 /// An append by io_uring that is refused, since a member is full, takes nothing away that the other
 /// door has appended since the kernel last asked for the size.
+///
+/// A program cuts files after other changes, which come after an append that was refused: it means it.
 pub(crate) fn refused_append(options: &Options, programs: &Programs) -> Result<(), String> {
+    const CUT_AFTER_OTHERS: &str = "
+import os, sys
+fill, *names = sys.argv[1:]
+fds = [os.open(name, os.O_WRONLY | os.O_APPEND) for name in names]
+for fd in fds:
+    try: sys.exit('%d bytes were appended' % os.write(fd, bytes(1 << 20)))
+    except OSError as error: assert error.errno == 28, error
+os.remove(fill)
+os.posix_fallocate(fds[0], 0, 65536)
+os.truncate(names[1], 9000)
+for fd in fds:
+    os.ftruncate(fd, 8192)
+sizes = [os.stat(name).st_size for name in names]
+if sizes != [8192, 8192]: sys.exit('they have %s bytes after they were cut' % sizes)
+";
     let told = |error: std::io::Error| error.to_string();
     let mut ground = Ground::with_disk(options, programs, "5", 3, Some(0))?;
     ground.mount()?;
     let (file, fill) = (ground.mounted().join("file"), ground.path("m0/fill"));
     fs::write(&file, "before").map_err(told)?;
+    let cut = ["cut", "cut too"].map(|name| ground.mounted().join(name));
+    cut.iter().try_for_each(|file| fs::write(file, [1; 8192])).map_err(told)?;
     let mut ring = Command::new(&programs.ring);
     let ring = ring.arg(&file).arg("append").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut ring = ring.map_err(told)?;
@@ -169,7 +188,8 @@ pub(crate) fn refused_append(options: &Options, programs: &Programs) -> Result<(
     input.write_all(b"now\n").map_err(told)?;
     let result = next();
     ring.wait().map_err(told)?;
-    fs::remove_file(&fill).map_err(told)?;
+    // It removes the file that fills the disk.
+    succeed(Command::new("python3").args(["-c", CUT_AFTER_OTHERS]).arg(&fill).args(&cut))?;
     let bytes = fs::metadata(&file).map_err(told)?.len();
     if (result.as_str(), bytes) != ("-28", 24576) {
         return Err(format!("the append gave {result}, and the file has {bytes} bytes then, not 24576"));

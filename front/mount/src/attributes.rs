@@ -60,9 +60,7 @@ impl Session {
         let (asked, _) = wire::split::<SetattrIn>(body)?;
         let has = |field: u32| asked.valid & field != 0;
         let handle = has(valid::HANDLE).then_some(asked.handle);
-        if let Some(Ok(opened)) = handle.filter(|_| has(valid::SIZE)).map(|handle| self.handles.get(handle))
-            && opened.is_cut_by_kernel(header.process, asked.size)
-        {
+        if answer.is_cut_by_kernel {
             return self.tell_attributes(header, handle, answer);
         }
         let change = |fd: BorrowedFd<'_>, kind: &Kind| {

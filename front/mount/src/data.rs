@@ -155,8 +155,8 @@ impl Session {
                 }
             };
             let written = caller::losing_set_id(asked.write_flags & wire::WRITE_KILL_SET_ID != 0, store);
-            if flags.contains(OFlags::APPEND) && !is_cached {
-                opened.note_append(header.process, asked.offset, written.is_err());
+            if flags.contains(OFlags::APPEND) && !is_cached && written.is_err() {
+                self.handles.note_refused(header, asked.handle, asked.offset);
             }
             let written = written?;
             tell_modified(file, opened.anchor.as_fd());

@@ -1,18 +1,25 @@
 //! What programs have open through the mount: each open file description of the kernel's has one
 //! here, whose anchor is the kernel's on the member that answered.
 
-use crate::handover::Predecessor;
+use crate::{
+    handover::Predecessor,
+    wire::{self, Header, OpenIn, SetattrIn, WriteIn, op, valid},
+};
 use file::Cached;
-use namespace::{FileType, Node, Opened};
+use namespace::{FileType, Node, OFlags, Opened};
 use std::{
     collections::HashMap,
     ops::Deref,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 use sys::{AsFd as _, BorrowedFd, OsError, Result};
+
+/// The kernel's own cut follows the append that was refused far sooner.
+const CUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// A name in a directory.
 pub(crate) struct Listed {
@@ -29,9 +36,6 @@ pub(crate) struct Handle {
     /// Of a directory, the names when it was last read from its beginning: positions count these.
     listed: Mutex<Vec<Listed>>,
     predecessor: OnceLock<Predecessor>,
-    /// The last append, if it was refused: the thread that made it, and where the kernel took the
-    /// end of the file to be.
-    refused: Mutex<Option<(u32, u64)>>,
     /// Of a file that is open for reading and writing, which the program may map shared and writable.
     _cached: Option<Cached>,
 }
@@ -46,22 +50,6 @@ impl Deref for Handle {
 impl Handle {
     pub(crate) fn listed(&self) -> MutexGuard<'_, Vec<Listed>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes what has become of an append that a thread has made, and that the kernel wanted at
-    /// `offset`.
-    pub(crate) fn note_append(&self, thread: u32, offset: u64, is_refused: bool) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = is_refused.then_some((thread, offset));
-    }
-
-    /// Tells whether the kernel, and not a program, wants the file cut. After an append that was
-    /// refused, if that was made by Linux AIO or io_uring, it cuts the file to the size that it
-    /// knows, which is where it wanted the append. Nothing was appended, and what lies there the
-    /// other door has written since. A program that cuts the file to that size expects nothing of
-    /// it to go.
-    pub(crate) fn is_cut_by_kernel(&self, thread: u32, bytes: u64) -> bool {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
-        refused == Some((thread, bytes))
     }
 
     /// The anchor whose place it has taken.
@@ -83,11 +71,23 @@ impl Handle {
     }
 }
 
+/// An append that was refused, and what the kernel knows of it.
+struct Refused {
+    thread: u32,
+    handle: u64,
+    /// Where the kernel took the end of the file to be.
+    offset: u64,
+    at: Instant,
+}
+
 /// Everything that is open.
 #[derive(Default)]
 pub(crate) struct Handles {
     open: Mutex<HashMap<u64, Arc<Handle>>>,
     last: AtomicU64,
+    /// Appends that were refused a moment ago, by the kernel's numbers of the files.
+    refused: Mutex<HashMap<u64, Refused>>,
+    refused_count: AtomicUsize,
 }
 
 impl Handles {
@@ -98,8 +98,8 @@ impl Handles {
     /// Gives out a number for what is open on a node.
     pub(crate) fn enter(&self, node: u64, opened: Opened, cached: Option<Cached>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let (listed, predecessor, refused) = (Mutex::default(), OnceLock::new(), Mutex::default());
-        let handle = Handle { opened, node, listed, predecessor, refused, _cached: cached };
+        let (listed, predecessor) = (Mutex::default(), OnceLock::new());
+        let handle = Handle { opened, node, listed, predecessor, _cached: cached };
         self.open().insert(number, Arc::new(handle));
         number
     }
@@ -115,6 +115,53 @@ impl Handles {
     /// `BADF`.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<Handle>> {
         self.open().get(&number).cloned().ok_or(OsError::BADF)
+    }
+
+    fn refused(&self) -> MutexGuard<'_, HashMap<u64, Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that an append through a handle was refused, which the kernel wanted at `offset`.
+    pub(crate) fn note_refused(&self, header: &Header, handle: u64, offset: u64) {
+        let mut refused = self.refused();
+        refused.retain(|_, noted| noted.at.elapsed() < CUT_WITHIN);
+        refused.insert(header.node, Refused { thread: header.process, handle, offset, at: Instant::now() });
+        self.refused_count.store(refused.len(), Ordering::Release);
+    }
+
+    /// Tells whether a request comes of the kernel, which wants a file cut, and not of a program. To be
+    /// asked once of each request, when it arrives. After an append that was refused, if that was made
+    /// by Linux AIO or io_uring, the kernel cuts the file to the size that it knows, which is where it
+    /// wanted the append. Nothing was appended, and what lies there the other door has written since.
+    ///
+    /// The cut is the next request of the thread for this file, and no other thread can change the
+    /// file through the mount before. So after any such request a cut is a program's.
+    pub(crate) fn is_cut_by_kernel(&self, header: &Header, body: &[u8]) -> bool {
+        if self.refused_count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut refused = self.refused();
+        let Some(noted) = refused.get(&header.node) else { return false };
+        let cut = wire::split::<SetattrIn>(body).ok().filter(|_| header.operation == op::SETATTR).map(|(asked, _)| asked);
+        let cut = cut.filter(|asked| asked.valid & valid::SIZE != 0);
+        let changes = match header.operation {
+            op::WRITE => wire::split::<WriteIn>(body).is_ok_and(|(asked, _)| asked.write_flags & wire::WRITE_CACHE == 0),
+            op::OPEN => wire::split::<OpenIn>(body).is_ok_and(|(asked, _)| asked.flags & OFlags::TRUNC.bits() != 0),
+            op::FALLOCATE => true,
+            _ => cut.is_some(),
+        };
+        if !changes && noted.thread != header.process {
+            return false;
+        }
+        let is_its = |asked: SetattrIn| {
+            asked.valid & valid::HANDLE != 0
+                && (asked.handle, asked.size) == (noted.handle, noted.offset)
+                && noted.thread == header.process
+        };
+        let is_kernels = cut.is_some_and(is_its) && noted.at.elapsed() < CUT_WITHIN;
+        refused.remove(&header.node);
+        self.refused_count.store(refused.len(), Ordering::Release);
+        is_kernels
     }
 
     /// It is not used any more. What it was is closed by whoever uses it last.

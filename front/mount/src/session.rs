@@ -74,11 +74,13 @@ pub(crate) struct Answer {
     bytes: usize,
     /// What was asked for is done, and is not to be done again because a member fails.
     pub(crate) is_settled: bool,
+    /// The kernel wants a file cut after an append that was refused, and no program does.
+    pub(crate) is_cut_by_kernel: bool,
 }
 
 impl Answer {
     fn new() -> Self {
-        Self { buffer: vec![0; DATA_BYTES_MAX].into_boxed_slice(), bytes: 0, is_settled: false }
+        Self { buffer: vec![0; DATA_BYTES_MAX].into_boxed_slice(), bytes: 0, is_settled: false, is_cut_by_kernel: false }
     }
 
     /// Appends a structure.
@@ -234,6 +236,7 @@ impl Session {
         // A write that was made in part is not to be made again; the core goes on without members
         // that fail in it.
         answer.is_settled = header.operation == op::WRITE;
+        answer.is_cut_by_kernel = self.handles.is_cut_by_kernel(header, body);
         for _ in 0..MEMBER_COUNT_MAX {
             answer.bytes = 0;
             let before = self.names.files().array().in_use();
