@@ -133,6 +133,12 @@ impl Closed {
         refusal.map_or(Ok(None), Err)
     }
 
+    /// Tells whether nothing that is known of it is lost, and no more would be known if it were opened
+    /// now.
+    pub(crate) fn is_known_on(&self, in_use: MemberSet) -> bool {
+        self.at.len() >= in_use.len().min(2) && self.at.iter().all(|noted| in_use.contains(noted.slot))
+    }
+
     /// Returns what is noted on members in use, that of the first one before the others.
     fn known(&self, first: Slot, in_use: MemberSet) -> impl Iterator<Item = &Noted> {
         let those = move |is_first: bool| self.at.iter().filter(move |noted| (noted.slot == first) == is_first);

@@ -630,6 +630,9 @@ impl Nodes {
             entry.twin = self.twin_of(&entry.held);
             return;
         };
+        if closed.is_known_on(self.names.files().array().in_use()) {
+            return;
+        }
         if let Ok(Some((fd, _))) = closed.open(self, &entry.identity, Search::No)
             && let Some(now) = Closed::of(self, fd.as_fd(), self.names.twin_of(fd.as_fd()).as_ref(), &entry.identity)
         {
