@@ -189,11 +189,13 @@ fn settled(nodes: &Nodes, slot: Slot, first: Slot, fd: OwnedFd) -> Result<Found>
     if slot == first {
         return nodes.identified(Ok(fd));
     }
-    // The descriptor tells what it is called by now.
-    match nodes.placed(fd.as_fd())? {
+    // The descriptor tells what it is called by now, and another thing is to have that name no sooner
+    // than it is looked up.
+    let look = || match nodes.placed(fd.as_fd())? {
         (path, _) if path.ends_with(DELETED) => Err(OsError::STALE),
         (path, _) => nodes.found(&path),
-    }
+    };
+    nodes.names.with_names_still(|| Some(look())).unwrap_or(Err(OsError::STALE))
 }
 
 impl Nodes {
@@ -210,7 +212,7 @@ impl Nodes {
     }
 
     fn search_in_turn(&self, number: u64, closed: &Arc<Closed>) -> Result<Option<Found>> {
-        let turn = self.searches.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.searches.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_closed(number, closed) {
             return Ok(None);
         }
@@ -218,10 +220,10 @@ impl Nodes {
         let (first, in_use) = (array.first_in_use()?, array.in_use());
         let noted = closed.known(first, in_use).next().ok_or(OsError::STALE)?;
         let found = self.names.with_names_still(|| searched(self, noted));
-        drop(turn);
         match found.ok_or(OsError::STALE)? {
             Some(fd) => settled(self, noted.slot, first, fd).map(Some),
             None => {
+                // Whose turn is next asks whether it is given up.
                 self.give_up(number, closed);
                 Err(OsError::STALE)
             }
