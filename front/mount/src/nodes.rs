@@ -132,6 +132,11 @@ impl Table {
         self.queue.push_back(number);
     }
 
+    /// What was open of a thing is closed.
+    fn has_closed(&mut self, identity: &Identity) {
+        self.descriptor_count = self.descriptor_count.saturating_sub(weight(identity));
+    }
+
     /// A thing has another identity than before, on another member.
     fn identify(&mut self, number: u64, found: Identity) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
@@ -446,7 +451,8 @@ impl Nodes {
                 Some(closed) => {
                     entry.held = Held::Closed(Arc::new(closed));
                     entry.twin = None;
-                    table.descriptor_count -= weight(&entry.identity);
+                    let identity = entry.identity;
+                    table.has_closed(&identity);
                 }
                 None => table.queue.push_back(number),
             }
@@ -462,7 +468,7 @@ impl Nodes {
             table.lift(number);
             let entry = table.entries.remove(&number);
             if let Some(Entry { held: Held::Open(_), identity, .. }) = &entry {
-                table.descriptor_count -= weight(identity);
+                table.has_closed(identity);
             }
             if let Some(entry) = entry.filter(|entry| table.numbers.get(&entry.identity) == Some(&number)) {
                 table.numbers.remove(&entry.identity);
@@ -588,8 +594,9 @@ impl Nodes {
                 _ if matches!(&entry.held, Held::Closed(closed) if closed.lies_on(self.names.files().array().in_use())) => {}
                 _ => {
                     let before = std::mem::replace(&mut entry.held, Held::Gone);
+                    let identity = entry.identity;
                     if matches!(before, Held::Open(_)) {
-                        table.descriptor_count -= weight(&entry.identity);
+                        table.has_closed(&identity);
                     }
                 }
             }
@@ -660,7 +667,10 @@ impl Nodes {
         numbers.insert(found, number);
         entry.identity = found;
         let node = Arc::new(Node { fd });
-        entry.held = Held::Open(node.clone());
+        let before = std::mem::replace(&mut entry.held, Held::Open(node.clone()));
+        if !matches!(before, Held::Open(_)) {
+            table.has_opened(number, &found);
+        }
         Some(node)
     }
 }
