@@ -65,7 +65,7 @@ pub(crate) fn without_root(options: &Options, programs: &Programs) -> Result<(),
     ground.conclude()
 }
 
-/// What the work says on a plain directory.
+/// The lines that the work prints on a plain directory.
 fn on_plain(ground: &Ground<'_>) -> Result<String, String> {
     let plain = ground.path("plain");
     fs::create_dir(&plain).map_err(|error| error.to_string())?;

@@ -5,8 +5,9 @@
 //! that the next start or the next `migrate` does not remove (`namespace::Namespace::supplant`).
 //!
 //! A file stays as it is if anything of it could not be kept: its owner, an attribute, another name,
-//! a flag of its inode on a member. So it does if its redundancy does not fit its data: the copy
-//! would hold whatever was read, with redundancy that fits.
+//! a flag that forbids to change it (immutable, append-only). Other flags of inodes (nodump, those of
+//! compression) are neither looked at nor kept. The file stays as well if its redundancy does not fit
+//! its data: the copy would hold whatever was read, with redundancy that fits.
 
 use crate::{
     drift::is_same,

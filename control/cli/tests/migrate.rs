@@ -107,7 +107,7 @@ fn dress(path: &Path, index: u32) {
 
 type Worn = (u32, u32, u32, [(i64, i64); 2], BTreeMap<String, Vec<u8>>);
 
-/// What a name has on a member beside its bytes.
+/// Returns the mode, owner, times and attributes that a file has on one member.
 fn worn(path: &Path) -> Worn {
     let stat = fs::symlink_metadata(path).unwrap();
     let mut list = vec![0; 1 << 16];
@@ -123,7 +123,7 @@ fn worn(path: &Path) -> Worn {
     (stat.mode(), stat.uid(), stat.gid(), times, attributes.collect())
 }
 
-/// What all files have on all members, and the times of their directories.
+/// Returns [`worn`] of every file on every member.
 fn all_worn(bench: &Bench) -> Vec<Worn> {
     let on = |member: PathBuf| NAMES.map(|name| worn(&member.join("data/files").join(name)));
     members_of(bench).into_iter().flat_map(on).collect()

@@ -122,7 +122,7 @@ impl Files {
     /// [`Files::create_nameless_inode`] does.
     ///
     /// # Errors
-    /// What the kernel says where a member has no room for the record.
+    /// The kernel's error if a member has no room for the record.
     pub fn create_nameless_inode_of(&self, shape: Shape) -> Result<Attribute, OsError> {
         self.array().before_change()?;
         let (inode, generation) = self.table().create(self.array(), shape)?;
@@ -206,7 +206,7 @@ impl Files {
     /// namespace lock is held.
     ///
     /// # Errors
-    /// What the kernel says where the records cannot be read.
+    /// The kernel's error if the records cannot be read.
     pub fn free_nameless(&self) -> Result<(), OsError> {
         let (array, mut found) = (self.array(), Vec::new());
         self.table().each_odd(array, |number, state| {

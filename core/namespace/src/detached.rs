@@ -1,5 +1,6 @@
-//! What is open on a member's file system that hangs in no tree of directories any more: it was
-//! unmounted with umount(8) `--lazy`, or the mount namespace in which it was mounted has ended.
+//! Finds the place of what is open on a member's file system that *hangs in the air*: the file system
+//! is in no tree of directories any more, since it was unmounted with umount(8) `--lazy`, or the mount
+//! namespace in which it was mounted has ended.
 //!
 //! Of such a file or directory the kernel tells a path that begins at the root of the file system, and
 //! not at that of the process. Such a descriptor must not pass for one of the host: what is made or
@@ -95,7 +96,7 @@ impl Namespace {
     }
 }
 
-/// One step of a climb.
+/// The path of one step of a climb.
 const UP: &[u8] = b"../";
 
 fn stat_of(fd: BorrowedFd<'_>) -> Result<Stat, OsError> {

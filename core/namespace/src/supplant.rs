@@ -97,7 +97,7 @@ impl Namespace {
     /// the array.
     ///
     /// # Errors
-    /// What keeps an unfinished change of names from being finished, or the records from being read.
+    /// Those of finishing a change of names that was left unfinished, and of reading the records.
     pub fn free_nameless(&self) -> Result<()> {
         self.locked(|whole| whole.and_then(|()| self.files().free_nameless()))
     }

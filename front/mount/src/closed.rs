@@ -1,7 +1,7 @@
 //! What the kernel knows and has not asked for lately: its descriptors are closed, and it is opened
 //! again when it is asked for by number.
 //!
-//! What is kept of it is its path, and how the file systems of two members call it themselves
+//! The mount keeps its path, and how the file systems of two members call it themselves
 //! ([`FileHandle`]): the member whose answers count, and of what is no file also the member of its twin
 //! ([`namespace::Twin`]). Meanwhile the other door may rename it, and the directories on the way. It is
 //! found then
@@ -235,7 +235,8 @@ impl Nodes {
 /// and None if it is not found, and may lie where the member could not be read.
 fn searched(nodes: &Nodes, noted: &Noted) -> Option<Option<OwnedFd>> {
     let (mut rest, mut is_whole) = (vec![nodes.prefix.clone()], true);
-    // What was removed meanwhile, and what this process may not read, holds nothing that it may open.
+    // A directory that was removed meanwhile, or that this process may not read, holds nothing that the
+    // process may open.
     let holds_nothing = |error: OsError| matches!(error, OsError::NOENT | OsError::NOTDIR | OsError::ACCESS);
     while let Some(path) = rest.pop() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

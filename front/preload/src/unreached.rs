@@ -202,7 +202,7 @@ struct Answer(*mut u8);
 impl Answer {
     /// What [`Self::give`] stores if the library will be in the program; a [`Why`] follows it.
     const SERVED: u8 = 1;
-    /// By their numbers in the answer.
+    /// The reasons, in the order of their numbers in an answer.
     const ALL: [Why; 7] =
         [Why::Static, Why::OtherProcessor, Why::Rights, Why::OtherLibrary, Why::Go, Why::NoLibrary, Why::Unreadable];
 
