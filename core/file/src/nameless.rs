@@ -118,6 +118,17 @@ impl Files {
         self.shared_if_open(attribute).is_some_and(|shared| shared.unlinked.load(Ordering::Acquire) != 0)
     }
 
+    /// Tells whether the file has no name, be it open or not. The last close frees a file without a
+    /// name, and takes the link of it in `.cxlraid` away first: a backing file's link count that was
+    /// read before may count that link.
+    #[must_use]
+    pub fn lacks_name(&self, attribute: Attribute) -> bool {
+        match self.shared_if_open(attribute) {
+            Some(shared) => Name::of(&shared.unlinked) != Name::Has,
+            None => !self.record(attribute).is_ok_and(|record| record.state == InodeState::Used),
+        }
+    }
+
     /// Gives out an inode for a new file of this shape that has no name yet, as
     /// [`Files::create_nameless_inode`] does.
     ///

@@ -272,7 +272,7 @@ impl Namespace {
                     self.remember_attribute(backing(), attribute, epochs);
                 }
                 let Ok(told) = self.files.told(attribute) else { return Ok(None) };
-                Some(Known { told, nameless: self.files.is_nameless(attribute) })
+                Some(Known { told, nameless: self.files.lacks_name(attribute) })
             }
             _ => None,
         })

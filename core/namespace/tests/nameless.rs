@@ -6,6 +6,8 @@ mod common;
 use common::*;
 use cxlraid_namespace::{Node, OFlags, RenameFlags};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use sys::OsError;
 
 /// What lies in the members' `.cxlraid` besides the array's own files.
@@ -53,6 +55,28 @@ fn an_exit_frees_what_is_open_without_a_name() {
     assert_eq!(names.files().state_of(attribute), None);
     assert_eq!(orphans(&array), [0; 3]);
     std::mem::forget(opened);
+}
+
+/// The file's link in `.cxlraid` is taken away by its last close, and counts as no name meanwhile.
+#[test]
+fn a_file_whose_last_user_closes_it_has_no_links() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    for _ in 0..300 {
+        let opened = create(names, "/data/file");
+        let looked = inside(names.look_at(b"/data/file", false));
+        inside(names.unlink(b"/data/file"));
+        let is_closed = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_closed.load(Ordering::Acquire) {
+                    assert_eq!(names.fstat(looked.as_fd(), &Node::Path(None)).unwrap().st_nlink, 0);
+                }
+            });
+            drop(opened);
+            is_closed.store(true, Ordering::Release);
+        });
+    }
 }
 
 #[test]
