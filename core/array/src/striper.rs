@@ -184,7 +184,7 @@ impl<M: Medium> Striper<'_, M> {
         if bytes as u64 > left || self.out.union(self.reading.asked).contains(slot) {
             return None;
         }
-        let span = self.members.get(slot)?.as_ref()?.span(member_offset)?;
+        let span = self.members.get(slot)?.as_ref()?.span_to_load(member_offset, bytes)?;
         (span.bytes >= bytes).then_some(span.start.as_ptr().cast_const())
     }
 
@@ -402,9 +402,9 @@ impl<M: Medium> Io<'_, M> {
     /// Inside a guard; `dst` is valid for `bytes`, or the program's.
     #[inline(always)]
     pub(crate) unsafe fn fetch(&self, slot: Slot, offset: u64, dst: *mut u8, bytes: usize) -> Done {
-        match self.mapped(slot, offset, bytes) {
+        match self.member(slot)?.span_to_load(offset, bytes).filter(|span| span.bytes >= bytes) {
             // SAFETY: mapped for `bytes`; `dst` is the caller's promise.
-            Some(from) => unsafe { self.kernels.copy_from_media(dst, from, bytes) },
+            Some(from) => unsafe { self.kernels.copy_from_media(dst, from.start.as_ptr(), bytes) },
             // SAFETY: the caller's promise.
             None => return unsafe { self.fetch_by_call(slot, offset, dst, bytes) },
         }

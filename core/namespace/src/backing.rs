@@ -139,6 +139,18 @@ pub(crate) fn attribute_behind(fd: BorrowedFd<'_>) -> Result<Option<Attribute>> 
     decode(getxattr(link.as_slice(), ATTRIBUTE_NAME, &mut value), &value)
 }
 
+/// Reads the same of what has a name below a directory, which may be `AT_FDCWD`. A symlink is not
+/// followed.
+pub(crate) fn attribute_below(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Attribute>> {
+    let mut value = [0; ATTRIBUTE_BYTES];
+    let path = match directory.as_raw_fd() {
+        // The path is relative to the current directory.
+        ..0 => name.to_vec(),
+        fd => [crate::descriptor::link(fd).as_slice(), b"/", name].concat(),
+    };
+    decode(lgetxattr(path, ATTRIBUTE_NAME, &mut value), &value)
+}
+
 /// Decodes the attribute that a getxattr(2) call has left in `value`. A damaged one counts as none.
 fn decode(result: Result<usize>, value: &[u8; ATTRIBUTE_BYTES]) -> Result<Option<Attribute>> {
     match result {

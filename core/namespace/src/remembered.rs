@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use format::Attribute;
 
 const DIRECTORY_COUNT: usize = 128;
-const FILE_COUNT: usize = 512;
+const FILE_COUNT: usize = 8192;
 const CONFIRMED_COUNT: usize = 512;
 /// Longer paths of places are not remembered.
 const PLACE_BYTES_MAX: usize = 256;
@@ -149,9 +149,13 @@ impl Namespace {
         place.token.store(self.place_token(file, path, epochs), Ordering::Relaxed);
     }
 
+    /// The number of the last change of names that the log has a record of.
+    pub(crate) fn names_sequence(&self) -> u64 {
+        self.array().runtime().names_log().sequence.load(Ordering::Acquire)
+    }
+
     fn place_token(&self, file: Attribute, path: &[u8], epochs: Epochs) -> u64 {
-        let sequence = self.array().runtime().names_log().sequence.load(Ordering::Relaxed);
-        token(&[file.inode, file.generation, sequence, hash(path)], epochs)
+        token(&[file.inode, file.generation, self.names_sequence(), hash(path)], epochs)
     }
 
     fn file_words(&self, [device, inode]: [u64; 2]) -> &'static [AtomicU64; 3] {

@@ -20,7 +20,7 @@ use sys::rustix::fs::{
     statx,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
-use units::PAGE_BYTES;
+use units::{MemberSet, PAGE_BYTES};
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// How often something is looked for anew that members contradict.
@@ -39,10 +39,12 @@ pub(crate) struct Known {
 impl Namespace {
     /// stat(2), lstat(2), newfstatat(2).
     pub fn stat<'p>(&self, path: impl Into<ProgramPath<'p>>, follow: bool) -> Result<Reached<Stat>> {
-        let path = path.into();
+        let (path, sequence) = (path.into(), self.names_sequence());
         if let Some((epochs, stat)) =
             self.look(path, |directory, name, flags| statat(directory, name, flags | AtFlags::NO_AUTOMOUNT))?
-            && let Some(known) = self.remembered(stat.st_mode, [stat.st_dev, stat.st_ino], follow, epochs)
+            && let identity = [stat.st_dev, stat.st_ino]
+            && let remembered = self.remembered(stat.st_mode, identity, follow, epochs)
+            && let Some(known) = remembered.or_else(|| self.read_by_name(path, stat.st_mode, identity, epochs, sequence))
         {
             return Ok(Reached::Array(self.told(stat, known)));
         }
@@ -127,6 +129,33 @@ impl Namespace {
         }
     }
 
+    /// What is known of a file that [`Self::look`] has found and that this process has not met before:
+    /// its attribute is read by its name. `sequence` was read before that look ([`Self::names_sequence`]):
+    /// what has the name now is what was found only if no name was made or changed since. None if
+    /// that is not so, or the file must be looked at longer.
+    #[cold]
+    fn read_by_name(
+        &self,
+        path: ProgramPath<'_>,
+        mode: u32,
+        backing: [u64; 2],
+        epochs: Epochs,
+        sequence: u64,
+    ) -> Option<Option<Known>> {
+        if FileType::from_raw_mode(mode) != FileType::RegularFile {
+            return None;
+        }
+        let read = |directory: BorrowedFd<'_>, name: &[u8], _| crate::backing::attribute_below(directory, name);
+        let (epochs_after, attribute) = self.look(path, read).ok()??;
+        let attribute = attribute.filter(|_| epochs_after == epochs && self.names_sequence() == sequence)?;
+        let among = MemberSet::first(self.array().members().len());
+        if self.files.is_backing_of(attribute, backing, among) != Some(true) {
+            return None;
+        }
+        self.remember_attribute(backing, attribute, epochs);
+        Some(Some(Known { told: self.files.told_of_named(attribute)?, nameless: false }))
+    }
+
     /// fstat(2).
     pub fn fstat(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<Stat> {
         let (stat, known) = self.ask(fd, node)?;
@@ -182,10 +211,12 @@ impl Namespace {
         mask: StatxFlags,
         follow: bool,
     ) -> Result<Reached<Statx>> {
-        let path = path.into();
+        let (path, sequence) = (path.into(), self.names_sequence());
         let ask = |directory: BorrowedFd<'_>, name: &[u8], kind: AtFlags| statx(directory, name, flags | kind, mask | IDENTITY);
         if let Some((epochs, stat)) = self.look(path, ask)?
-            && let Some(known) = self.remembered(stat.stx_mode.into(), backing_of(&stat), follow, epochs)
+            && let (mode, identity) = (stat.stx_mode.into(), backing_of(&stat))
+            && let remembered = self.remembered(mode, identity, follow, epochs)
+            && let Some(known) = remembered.or_else(|| self.read_by_name(path, mode, identity, epochs, sequence))
         {
             return Ok(Reached::Array(self.told_more(stat, known)));
         }

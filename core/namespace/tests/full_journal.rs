@@ -36,8 +36,8 @@ fn child_process() {
     let Ok(task) = std::env::var(CHILD) else { return };
     let (home, name) = task.split_once(' ').unwrap();
     let file = create(attach(Path::new(home)), name);
-    // Everything is mapped from now on.
-    read(&file);
+    // A file is mapped once it was read some times.
+    (0..8).for_each(|_| drop(read(&file)));
     for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.ends_with(name)) {
         let (start, rest) = line.split_once('-').unwrap();
         let [start, end] = [start, rest.split_once(' ').unwrap().0].map(|address| usize::from_str_radix(address, 16).unwrap());

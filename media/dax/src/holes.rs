@@ -97,7 +97,7 @@ impl Backing {
         if count == 0 {
             return None;
         }
-        let span = self.span_of_window(offset)?;
+        let span = self.span_of_window(offset, || true)?;
         let known = ((first + count) as u64 * GRANULE_BYTES - within) as usize;
         Some(Span { bytes: span.bytes.min(known), ..span })
     }
@@ -123,14 +123,15 @@ impl Backing {
     }
 
     /// Makes a read by calls answer what a load would have answered. A file with holes is read by
-    /// calls where no data is known. A mapping has no pages behind the end of the file, so a range
+    /// calls where no data is known, and the first reads of a file may be calls. A mapping has no pages behind the end of the file, so a range
     /// that reaches behind the last page shows that somebody has cut the file.
     ///
     /// # Errors
     /// `IO` for such a range, and what the kernel says when it is asked for the file's length.
     #[cold]
     pub(crate) fn require_reach(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
-        if self.holes.are_minded()
+        let would_load = || self.windows.may_wait() && self.span_of_window(offset, || true).is_some();
+        if (self.holes.are_minded() || would_load())
             && offset < self.windows.bytes_max()
             && offset.saturating_add(bytes) > self.bytes()?.next_multiple_of(PAGE_BYTES as u64)
         {

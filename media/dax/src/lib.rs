@@ -45,6 +45,11 @@ use sys::{OsError, OwnedFd};
 use units::PAGE_BYTES;
 use windows::{Mapping, Windows};
 
+/// So many reads of at most so many bytes are made by calls before a file is mapped: to map and unmap
+/// a file costs as much as some ten short reads by calls, and most files are read whole, once.
+const GET_COUNT: u8 = 4;
+const GET_BYTES_MAX: usize = 128 << 10;
+
 /// What a backing file is mapped for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
@@ -62,6 +67,8 @@ pub struct Backing {
     holes: Holes,
     windows: Windows,
     sums: sums::SumsCell,
+    /// Counts the reads by calls, up to [`GET_COUNT`].
+    get_count: AtomicU8,
 }
 
 impl Backing {
@@ -94,7 +101,15 @@ impl Backing {
     fn mapped_by(descriptor: Descriptor, access: Access, domain: PersistenceDomain, windows: Windows) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
         let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
-        Self { descriptor, mapping, domain, holes: Holes::new(), windows, sums: sums::SumsCell::new() }
+        Self {
+            descriptor,
+            mapping,
+            domain,
+            holes: Holes::new(),
+            windows,
+            sums: sums::SumsCell::new(),
+            get_count: AtomicU8::new(0),
+        }
     }
 
     /// The descriptor, for as long as what is returned lives.
@@ -361,17 +376,26 @@ impl Backing {
         }
     }
 
-    /// The mapped bytes from `offset` on to the end of the window, holes or not.
-    #[inline]
-    fn span_of_window(&self, offset: u64) -> Option<Span> {
+    /// The mapped bytes from `offset` on to the end of the window, holes or not. A window that is not
+    /// mapped is mapped if `may_map` says so.
+    #[inline(always)]
+    fn span_of_window(&self, offset: u64, may_map: impl FnOnce() -> bool) -> Option<Span> {
         let window = self.windows.at(offset)?;
         if let Some(base) = window.mapped() {
             return Some(span_in(base, self.windows.bytes(), offset));
         }
         match self.windows.early_mapped(offset) {
             Some(base) => Some(span_in(base, windows::EARLY_BYTES, offset)),
-            None => self.span_of_unmapped(window, offset),
+            None if may_map() => self.span_of_unmapped(window, offset),
+            None => None,
         }
+    }
+
+    /// Tells whether so many bytes of a window that is not mapped are rather read by a call.
+    #[cold]
+    fn is_read_by_call(&self, bytes: usize) -> bool {
+        let count = self.get_count.load(Ordering::Relaxed);
+        self.windows.may_wait() && count < GET_COUNT && bytes <= GET_BYTES_MAX && !self.is_parked()
     }
 
     /// Does what [`Self::span_of_window`] does where `window`, in which `offset` lies, is not mapped.
@@ -413,16 +437,29 @@ fn span_in(base: NonNull<u8>, bytes: u64, offset: u64) -> Span {
 impl Medium for Backing {
     #[inline]
     fn span(&self, offset: u64) -> Option<Span> {
-        if self.holes.are_minded() { self.span_of_known(offset) } else { self.span_of_window(offset) }
+        if self.holes.are_minded() { self.span_of_known(offset) } else { self.span_of_window(offset, || true) }
     }
 
     #[inline]
     fn span_to_store(&self, offset: u64) -> Option<Span> {
-        self.span_of_window(offset)
+        self.span_of_window(offset, || true)
+    }
+
+    #[inline]
+    fn span_to_load(&self, offset: u64, bytes: usize) -> Option<Span> {
+        match self.holes.are_minded() {
+            true => self.span_of_known(offset),
+            false => self.span_of_window(offset, || !self.is_read_by_call(bytes)),
+        }
     }
 
     unsafe fn get(&self, mut offset: u64, mut dst: *mut u8, mut bytes: usize) -> Result<(), OsError> {
         let fd = self.fd()?;
+        // Threads that count at once may count one read less.
+        let count = self.get_count.load(Ordering::Relaxed);
+        if count < GET_COUNT {
+            self.get_count.store(count + 1, Ordering::Relaxed);
+        }
         while bytes > 0 {
             // SAFETY: `dst` is valid for `bytes` writes, or the caller is inside a guard; a bad
             // pointer is EFAULT.

@@ -41,6 +41,44 @@ fn both_faces_see_the_same_bytes_and_the_end_reads_as_zeros() {
 }
 
 #[test]
+fn a_file_is_mapped_when_it_was_read_some_times() {
+    let backing = Backing::of_file(file("/dev/shm"), Access::ReadWrite, PersistenceDomain::Volatile, || false).unwrap();
+    // SAFETY: the array has 5000 bytes.
+    unsafe { backing.put(0, [7u8; 5000].as_ptr(), 5000) }.unwrap();
+    let mut read = [0u8; 5000];
+    assert!(backing.span_to_load(0, GET_BYTES_MAX + 1).is_some_and(|span| span.bytes > GET_BYTES_MAX));
+    let backing = Backing::of_file(
+        backing.fd().unwrap().as_fd().try_clone_to_owned().unwrap(),
+        Access::ReadWrite,
+        PersistenceDomain::Volatile,
+        || false,
+    )
+    .unwrap();
+    for _ in 0..GET_COUNT {
+        assert!(backing.span_to_load(0, 5000).is_none());
+        // SAFETY: `read` has 5000 bytes; so below.
+        unsafe { backing.get(0, read.as_mut_ptr(), 5000) }.unwrap();
+        assert_eq!(read, [7; 5000]);
+    }
+    // SAFETY: within the file.
+    assert_eq!(unsafe { backing.span_to_load(4999, 1).unwrap().start.read() }, 7);
+    assert!(backing.span_to_load(0, 5000).is_some() && backing.span(0).is_some());
+}
+
+/// As a load from a mapping would be answered.
+#[test]
+fn what_was_cut_off_is_not_read_as_zeros() {
+    let backing = Backing::of_file(file("/dev/shm"), Access::ReadWrite, PersistenceDomain::Volatile, || false).unwrap();
+    backing.set_len(100).unwrap();
+    let mut read = [1u8; 8];
+    // SAFETY: `read` is 8 bytes long; so below.
+    assert_eq!(unsafe { backing.get(4090, read.as_mut_ptr(), 6) }, Ok(()));
+    assert_eq!(read, [0, 0, 0, 0, 0, 0, 1, 1]);
+    // SAFETY: as above.
+    assert_eq!(unsafe { backing.get(4090, read.as_mut_ptr(), 8) }, Err(OsError::IO));
+}
+
+#[test]
 fn windows_do_not_move_and_are_owned() {
     let backing = backing("/dev/shm");
     let first = backing.span(0).unwrap();

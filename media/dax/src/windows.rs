@@ -201,6 +201,12 @@ impl Windows {
         (may && is_small()).then_some(&self.early)
     }
 
+    /// Tells whether these are the windows of a file of a program, whose mapping may wait until the
+    /// file has been read some times.
+    pub(crate) const fn may_wait(&self) -> bool {
+        self.has_early
+    }
+
     /// Bytes of a window.
     #[inline(always)]
     pub(crate) const fn bytes(&self) -> u64 {

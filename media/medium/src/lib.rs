@@ -42,6 +42,15 @@ pub trait Medium {
         self.span(offset)
     }
 
+    /// The mapped bytes from `offset` on, for a caller that loads `bytes` of them. A medium may
+    /// withhold a mapping that it would have to make first: the first loads of a few bytes cost less
+    /// by [`Self::get`].
+    #[inline]
+    fn span_to_load(&self, offset: u64, bytes: usize) -> Option<Span> {
+        let _ = bytes;
+        self.span(offset)
+    }
+
     /// Copies bytes out. Bytes past the end of the backing file read as zeros.
     ///
     /// # Safety
