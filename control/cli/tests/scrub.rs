@@ -247,6 +247,43 @@ const PARTS_OF_CHANGED: [(u64, &str); 12] = [
     (8192 + (1 << 18) - 1, "the last mark of a file"),
 ];
 
+/// Bytes of the tables that nothing depends on: of a header, and of a record that is not used. Each
+/// is reported, mended on the member that it rots on, and not spread to the others.
+#[test]
+fn bytes_of_tables_that_nothing_depends_on_are_mended() {
+    let bench = filled("5", &["m0", "m1", "m2"], &[]);
+    assert_exit(&bench.run(&["scrub", "db"]), 0);
+    assert!(bench.run(&["stop", "db"]).status.success());
+    let whole = saved(bench.home.path());
+    let parts = [("inodes", 80), ("inodes", 2000), ("names", 81), ("lanes", 500), ("backings", 4000)].into_iter();
+    let marks = [("inodes", 64 + 8), ("inodes", 128 + 9), ("backings", 64)].into_iter();
+    // Record 50 of the inodes, 51 of the backings, and the end of what is there of each.
+    let unused = (0..64).step_by(15).map(|at| ("inodes", 4096 + 49 * 64 + at));
+    let unused = unused.chain((0..32).step_by(9).map(|at| ("backings", 4096 + 51 * 32 + at)));
+    for (round, (table, at)) in parts.chain(marks).chain(unused).enumerate() {
+        let member = ["m0", "m1", "m2"][round % 3];
+        let path = bench.path(member).join(".cxlraid").join(table);
+        if fs::metadata(&path).unwrap().len() <= at {
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.set_len(at / 4096 * 4096 + 4096).unwrap();
+        }
+        rot(&path, at, 1 << (round % 8));
+        let found = bench.run(&["scrub", "db", "--json"]);
+        let json = out(&found);
+        let is_told = json.contains(&format!("{member}/.cxlraid/{table}")) && json.contains("\"mismatches\": []");
+        assert!(found.status.code() == Some(3) && is_told, "{table} {at}: {json}{}", err(&found));
+        bench.run(&["scrub", "db", "--repair"]);
+        let again = bench.run(&["scrub", "db", "--json"]);
+        assert!(out(&again).contains("\"tables\": []"), "{table} {at} on {member}: {}", out(&again));
+        assert_exit(&again, 0);
+        assert!(bench.run(&["stop", "db"]).status.success());
+        assert_exit(&bench.run(&["scrub", "db"]), 0);
+        assert!(bench.run(&["stop", "db"]).status.success());
+        restore(&whole);
+    }
+    assert_content(&bench);
+}
+
 /// The table of changed files while all members are in sync, and while one is away that has left in
 /// order: each kind of byte, on the lowest member and on another.
 #[test]

@@ -77,6 +77,36 @@ impl Headers {
     }
 }
 
+impl crate::Array {
+    /// Puts right what is wrong in the headers of the members' tables and on which nothing depends
+    /// ([`TableHeader::flaw`]). The table of changed files has a function of its own
+    /// ([`Self::mend_changed`]).
+    ///
+    /// # Errors
+    /// What the kernel says of a member.
+    pub fn mend_headers(&self) -> Result<()> {
+        // No start of a use marks a table from here on.
+        self.before_change()?;
+        for meta in self.in_use().iter().filter_map(|slot| self.members().get(slot)?.meta()) {
+            for (kind, name) in TABLES {
+                let file = match open_regular(meta.as_fd(), name, OFlags::RDWR) {
+                    Err(OsError::NOENT) if is_optional(kind) => continue,
+                    result => result?,
+                };
+                let mut bytes = [0; TABLE_HEADER_BYTES];
+                let length = read_fully(&file, &mut bytes)?;
+                if length == TABLE_HEADER_BYTES
+                    && let Some(right) = TableHeader::mended(kind, &bytes)
+                {
+                    write_fully(&file, &right, 0)?;
+                    fdatasync(&file)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Whether the tables of a member are there and are this array's.
 pub(crate) fn are_whole(meta: &OwnedFd, array: Uuid, use_count: u64) -> bool {
     TABLES.into_iter().all(|(kind, name)| flaw_of(meta, kind, name, array, use_count).is_none())

@@ -29,6 +29,9 @@ use units::{MemberSet, Slot};
 
 /// The record of the table itself.
 const OWN: Record = Record { number: 0, generation: 1 };
+const RECORD_WORDS: usize = BACKING_RECORD_BYTES / 8;
+/// A record whose bytes stay as they are for so long is not being stored.
+const SETTLED_NS: u64 = 3_000_000;
 
 /// Which record, and of which of the inodes that have had its number.
 #[derive(Clone, Copy)]
@@ -165,6 +168,41 @@ impl Backings {
         };
     }
 
+    /// The words of a record that does not fit its check, or has a reserved byte that is not 0. None
+    /// of any other.
+    fn unsound(&self, slot: Slot, number: u64) -> Option<[u64; RECORD_WORDS]> {
+        let address = self.address(slot, number)?;
+        let mut words = [0; RECORD_WORDS];
+        let out = &raw mut words;
+        let load = || {
+            for at in 0..RECORD_WORDS {
+                // SAFETY: as in `load`; `at` is less than the words that `out` has.
+                unsafe { (*out)[at] = word(address, 8 * at).load(Ordering::Acquire) };
+            }
+        };
+        // SAFETY: the closure owns nothing.
+        unsafe { guard(load) }.ok()?;
+        let mut bytes = [0; BACKING_RECORD_BYTES];
+        bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(part, word)| *part = word.to_le_bytes());
+        (!format::is_sound_backing(number, &bytes)).then_some(words)
+    }
+
+    /// Makes a record say nothing.
+    fn forget(&self, slot: Slot, number: u64) {
+        let Some((table, address)) = self.members[slot].as_ref().zip(self.address(slot, number)) else { return };
+        let needs_flush = table.domain().flush() == persist::Flush::Needed;
+        let clear = || {
+            // SAFETY: as in `load`.
+            (0..RECORD_WORDS).for_each(|at| unsafe { word(address, 8 * at).store(0, Ordering::Release) });
+            if needs_flush {
+                // SAFETY: as above.
+                unsafe { persist::write_back(address, BACKING_RECORD_BYTES) };
+            }
+        };
+        // SAFETY: the closure owns nothing. What cannot be stored stays as it is.
+        let _ = unsafe { guard(clear) };
+    }
+
     fn address(&self, slot: Slot, number: u64) -> Option<*mut u8> {
         let table = self.members[slot].as_ref().filter(|_| number <= INODE_COUNT_MAX)?;
         table.span(backing_record_offset(number)).map(|span| span.start.as_ptr())
@@ -195,6 +233,23 @@ impl Files {
     pub fn learn_backing(&self, slot: Slot, attribute: Attribute, file: u64) {
         if self.backings().find(slot, Record::of(attribute)).is_none() {
             self.note_backing(slot, attribute, file);
+        }
+    }
+
+    /// Empties the records that do not fit their checks. What such a record said is not known; it is
+    /// learnt when the file is opened next. A record that changes meanwhile is being stored.
+    pub fn mend_backings(&self) {
+        let backings = self.backings();
+        for slot in self.array().in_use().iter().filter(|&slot| backings.believes(slot)) {
+            let bytes = backings.members[slot].as_ref().and_then(|table| table.bytes().ok()).unwrap_or(0);
+            let end = bytes.saturating_sub(format::TABLE_HEADER_BYTES as u64) / BACKING_RECORD_BYTES as u64;
+            let unsound = |number| backings.unsound(slot, number).map(|words| (number, words));
+            let found: Vec<_> = (1..end).filter_map(unsound).collect();
+            if !found.is_empty() {
+                sys::rest::rest(SETTLED_NS);
+            }
+            let settled = found.into_iter().filter(|(number, words)| backings.unsound(slot, *number).as_ref() == Some(words));
+            settled.for_each(|(number, _)| backings.forget(slot, number));
         }
     }
 

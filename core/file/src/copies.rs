@@ -137,6 +137,21 @@ impl InodeTable {
         self.load_agreed(array, number).is_none_or(|bytes| bad_part(number, &bytes).is_some())
     }
 
+    /// Calls `visit` with the number of every record that is odd ([`Self::is_odd`]), and of free ones
+    /// that do not fit their checks everywhere, though nothing depends on that.
+    pub(crate) fn each_flawed(&self, array: &Array, mut visit: impl FnMut(u64)) -> Result<(), OsError> {
+        let is_flawed = |number| {
+            let agreed = self.load_agreed(array, number);
+            agreed.is_none_or(|bytes| bad_part(number, &bytes).is_some() || !Sound::of(number, &bytes).constant)
+        };
+        let mut next = 1;
+        while let Some(run) = self.next_run(array, next)? {
+            run.clone().filter(|&number| is_flawed(number)).for_each(&mut visit);
+            next = run.end;
+        }
+        Ok(())
+    }
+
     /// Makes the copies of all members in use the one that is right. Nobody has the file open, and
     /// nobody opens it meanwhile.
     #[cold]
@@ -186,8 +201,14 @@ impl InodeTable {
             let room = self.member(slot).ok_or(OsError::NODEV);
             let room = room.and_then(|table| table.allocate(inode_record_offset(number), INODE_RECORD_BYTES as u64));
             let may_be_same = self.load_checked(slot, number).is_ok_and(|present| !is_of_another(number, &present, &bytes));
+            // Of a record that is not used yet no check is stored.
+            let is_void = bytes.iter().all(|&byte| byte == 0);
             let store = || {
-                if may_be_same { self.store_bytes(slot, number, &bytes) } else { self.store_instead(slot, number, &bytes) }
+                if may_be_same || is_void {
+                    self.store_bytes(slot, number, &bytes)
+                } else {
+                    self.store_instead(slot, number, &bytes)
+                }
             };
             array.after_call(slot, room.and_then(|()| store()))?;
         }

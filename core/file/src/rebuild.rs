@@ -277,12 +277,9 @@ impl Files {
     /// `IO` if too many members have failed.
     pub fn mend_records(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
-        let mut odd = Vec::new();
-        table.each_odd(array, |number, _| {
-            odd.push(number);
-            Ok(())
-        })?;
-        for number in odd {
+        let mut flawed = Vec::new();
+        table.each_flawed(array, |number| flawed.push(number))?;
+        for number in flawed {
             // Nobody opens the file meanwhile.
             array.runtime().with_open_files(|_| match table.load(array, number) {
                 Ok(Some(record)) if self.is_open(Attribute { inode: number, generation: record.generation }) => Ok(()),

@@ -484,6 +484,9 @@ pub fn is_whole(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> bool {
 ///   medium has lost that copy. The other copy need not be whole, since a crash may have torn the
 ///   store of a size.
 ///
+/// If the notes that are right say that the record is free, the rest of it means nothing: it is
+/// that of a copy which fits all its checks, if there is one.
+///
 /// If those that count differ in size or notes, the size and the notes are right that most of them
 /// have, and of equally many those of the lowest member, since each change is stored there first.
 /// If no copy is whole, the constant part is that of the newest generation among the sound ones.
@@ -504,11 +507,13 @@ pub fn judge<'a>(
     if let Some(newest) = newest {
         let counting = whole.filter(|copy| rank(copy) == rank(newest));
         let notes = most_agreed(counting.clone(), |one, other| notes_of(one) == notes_of(other))?;
+        if notes[STATE_OFFSET] == InodeState::Free.code() {
+            let mut sound = counting.filter(|copy| notes_of(copy) == notes_of(notes) && Sound::of(inode, copy).constant);
+            return Some(sound.next().map_or_else(|| free_record(inode, *notes), |copy| *copy));
+        }
         let of_files = counting.filter(|copy| copy[STATE_OFFSET] != InodeState::Free.code());
         let mut right = *notes;
-        if notes[STATE_OFFSET] != InodeState::Free.code()
-            && let Some(size) = most_agreed(of_files, has_size_of)
-        {
+        if let Some(size) = most_agreed(of_files, has_size_of) {
             put_size(&mut right, size);
         }
         return Some(right);
@@ -557,7 +562,19 @@ fn judge_free<'a>(
     }
     let mut record = [0; INODE_RECORD_BYTES];
     record[GENERATION_OFFSET..SHAPE_OFFSET].copy_from_slice(&generation.to_le_bytes());
-    Some(with_checks(inode, record))
+    Some(free_record(inode, record))
+}
+
+/// A free record with all checks made to fit; one of generation 0, which no file has had, is all
+/// zeros.
+fn free_record(inode: u64, mut record: [u8; INODE_RECORD_BYTES]) -> [u8; INODE_RECORD_BYTES] {
+    if InodeRecord::generation_of(&record) == 0 {
+        return [0; INODE_RECORD_BYTES];
+    }
+    let bytes: &Bytes = zerocopy::transmute_ref!(&record);
+    let checksum = bytes.compute_checksum(inode);
+    record[CHECKSUM_OFFSET..][..4].copy_from_slice(&checksum.to_le_bytes());
+    with_checks(inode, record)
 }
 
 /// Among the copies in which a part is sound, or among all if there is none, the copy with whose

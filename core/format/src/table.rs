@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes of a header; the first record follows.
 pub const TABLE_HEADER_BYTES: usize = 4096;
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Bytes {
     magic: [u8; 8],
@@ -260,6 +260,26 @@ impl TableHeader {
         let is_sound =
             |(count, check): (U64, U64)| check.get() == bytes.mark_check(count.get()) || (count.get(), check.get()) == (0, 0);
         (!marks.into_iter().all(is_sound)).then_some("a mark in its header does not fit its check")
+    }
+
+    /// A header in which nothing is wrong any more of what [`Self::flaw`] tells: reserved bytes are 0,
+    /// and so is a mark that does not fit its check. None if nothing is wrong, or the header cannot be
+    /// used. `file` holds at least the header.
+    #[must_use]
+    pub fn mended(kind: TableKind, file: &[u8]) -> Option<[u8; TABLE_HEADER_BYTES]> {
+        Self::flaw(kind, file)?;
+        let mut bytes = *Bytes::check(kind, file).ok()?;
+        (bytes.reserved_48, bytes.reserved_80, bytes.reserved_144) = ([0; 16], [0; 48], [0; 3948]);
+        // The checksum covers some of them.
+        bytes.checksum = bytes.compute_checksum().into();
+        if bytes.first_check.get() != bytes.mark_check(bytes.first_use.get()) {
+            (bytes.first_use, bytes.first_check) = (U64::ZERO, U64::ZERO);
+        }
+        if bytes.second_check.get() != bytes.mark_check(bytes.second_use.get()) {
+            (bytes.second_use, bytes.second_check) = (U64::ZERO, U64::ZERO);
+        }
+        bytes.newest_mark()?;
+        Some(zerocopy::transmute!(bytes))
     }
 
     /// Fails if the table is not that of array `expected`.

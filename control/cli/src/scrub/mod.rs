@@ -197,7 +197,9 @@ pub(crate) fn ending(thing: &str) -> Result<Arc<AtomicBool>, Failure> {
 fn mend_tables(files: &ArrayFiles, look: impl FnOnce() -> Vec<Fault>) -> Vec<Fault> {
     let core = files.core();
     // What cannot be mended shows in the second look.
+    let _ = core.array().mend_headers();
     let _ = core.mend_records();
+    core.mend_backings();
     let _ = files.names().equalise_log();
     let _ = core.array().renew_superblocks();
     let _ = core.array().mend_changed();
