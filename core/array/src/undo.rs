@@ -11,7 +11,8 @@
 //! stores over. If a process dies in the middle of a block, the record's bytes are put on the
 //! members: that block is old or new, and the blocks before it are new. A change that stores one
 //! parity and nothing else needs no record: each byte is old or new, and so is the byte of the lost
-//! chunk for which it stands.
+//! chunk for which it stands. A member that is about to go out (`runtime::leaving`) counts as out
+//! here: the process may die after it has gone.
 //!
 //! The runtime segment survives the death of a process but not a crash. After a crash only a
 //! journal can put blocks right.
@@ -86,6 +87,7 @@ pub(crate) struct UndoRecords {
 pub struct UndoRecord<'a> {
     head: &'a Head,
     data: &'a Data,
+    leaving: MemberSet,
 }
 
 /// A thread's ownership of a record. To drop it frees the record, even while it is armed: the
@@ -154,11 +156,16 @@ impl UndoRecords {
     }
 
     fn record(&self, index: usize) -> UndoRecord<'_> {
-        UndoRecord { head: &self.heads[index], data: &self.datas[index] }
+        UndoRecord { head: &self.heads[index], data: &self.datas[index], leaving: MemberSet::EMPTY }
     }
 }
 
 impl<'a> UndoRecord<'a> {
+    /// The members of [`Undo::guard_also`].
+    pub(crate) const fn leaving(&self) -> MemberSet {
+        self.leaving
+    }
+
     /// The key of the file that the record is about.
     #[must_use]
     pub fn key(&self) -> u64 {
@@ -285,6 +292,12 @@ impl core::fmt::Debug for UndoRecord<'_> {
 }
 
 impl<'a> Undo<'a> {
+    /// Says that these members, which are in use, may go out before the change ends: the record saves
+    /// what is changed in stripes of which they hold data, as if they were out already.
+    pub const fn guard_also(&mut self, leaving: MemberSet) {
+        self.0.leaving = leaving;
+    }
+
     /// A reference to the record.
     #[must_use]
     pub const fn record(&self) -> UndoRecord<'a> {

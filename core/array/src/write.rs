@@ -108,10 +108,15 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                 return self.plainly();
             }
             match &self.shape.io.undo {
-                Some(undo) if self.lost.columns != 0 => self.undoably(undo),
+                Some(undo) if self.lost.columns != 0 || self.may_lose(undo.leaving()) => self.undoably(undo),
                 _ => self.store(),
             }
         }
+    }
+
+    /// Whether one of these members holds data of the stripe.
+    fn may_lose(&self, leaving: MemberSet) -> bool {
+        !leaving.is_empty() && self.shape.lost_among(&self.stripe, leaving).columns != 0
     }
 
     #[inline(always)]

@@ -307,7 +307,7 @@ impl Inode {
     /// Makes holes of whole stripes (of whole pages on a mirror). They are locked.
     pub(crate) fn punch_stripes(&self, first: u64, last: u64) -> Result<(), OsError> {
         let (start, stop) = (self.geometry.member_bytes(first), self.geometry.member_bytes(last));
-        let undo = self.take_undo(self.out())?;
+        let undo = self.take_undo(self.out_or_leaving())?;
         if let Some(undo) = &undo {
             undo.record().arm_zeros(start, stop - start);
         }

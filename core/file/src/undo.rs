@@ -16,7 +16,8 @@ use units::MemberSet;
 /// microseconds.
 const PATIENCE: usize = 1000;
 
-/// Whether parity with these members out may be all there is of some data.
+/// Whether parity with these members out may be all there is of some data. Of a change that is to
+/// begin the members are [`Inode::out_or_leaving`]: a process may die in it when they are out.
 #[inline]
 pub(crate) fn is_needed(geometry: &Geometry, out: MemberSet) -> bool {
     !out.is_empty() && geometry.level().parity_count() > 0
@@ -55,6 +56,15 @@ impl Files {
 }
 
 impl Inode {
+    /// The members that are out, and those that are about to go out. A change that has looked here
+    /// under its stripe locks either minds a member that goes out, or is waited for before it goes.
+    #[inline]
+    pub(crate) fn out_or_leaving(&self) -> MemberSet {
+        // A member is out before it is not leaving any more.
+        let leaving = self.files.array().runtime().leaving();
+        leaving.union(self.out())
+    }
+
     /// A record for the next change of this file's stripes, if these members being out asks for
     /// one. None, too, if all are taken by processes that died and whose files nobody has opened
     /// since: what a death then does to the bytes beside those being written is the write hole.
@@ -68,8 +78,9 @@ impl Inode {
         let runtime = self.files.array().runtime();
         for _ in 0..PATIENCE {
             let taken = runtime.take_undo(self.key())?;
-            if taken.is_some() {
-                return Ok(taken);
+            if let Some(mut undo) = taken {
+                undo.guard_also(out);
+                return Ok(Some(undo));
             }
             self.files.free_abandoned();
             sys::rustix::thread::sched_yield();

@@ -190,9 +190,9 @@ impl Inode {
         }
         loop {
             self.announce(LaneKind::Write, offset, bytes as u64, self.out())?;
-            // A member may have failed in that.
-            let out = self.out();
-            if undo::is_needed(&self.geometry, out) {
+            // A member may have failed in that, or be about to go out.
+            let (may_be_out, out) = (self.out_or_leaving(), self.out());
+            if undo::is_needed(&self.geometry, may_be_out) {
                 // SAFETY: as the caller promises.
                 return unsafe { self.store_undoably(offset, src, bytes) };
             }
@@ -210,7 +210,7 @@ impl Inode {
     /// As [`Self::store`].
     #[inline(never)]
     unsafe fn store_undoably(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
-        let mut undo = self.take_undo(self.out())?;
+        let mut undo = self.take_undo(self.out_or_leaving())?;
         loop {
             let striper = Striper { undo: undo.as_ref().map(Undo::record), ..self.striper(self.out()) };
             // SAFETY: as the caller promises.

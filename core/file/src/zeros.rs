@@ -125,7 +125,7 @@ impl Inode {
 
     fn zero_directly(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         loop {
-            let undo = self.take_undo(self.out())?;
+            let undo = self.take_undo(self.out_or_leaving())?;
             let striper = Striper { undo: undo.as_ref().map(Undo::record), ..self.striper(self.out()) };
             match (striper.zero(offset, bytes), &undo) {
                 (Ok(()), _) => return Ok(()),

@@ -8,6 +8,11 @@
 //! that show members, and each process with such mappings makes redundancy follow them. Then the
 //! member goes out, and stores go on when all mappings show other members.
 //!
+//! A write that was begun before the announcement saves nothing with which it could be undone once
+//! the member is out. So the process that announces waits until each stripe lock that is held then
+//! has been given back, or its owner has died. Whoever takes such a lock later sees the announcement
+//! and saves what it changes ([`crate::undo`]).
+//!
 //! Invariants: one process announces at a time, and if it dies nothing is announced any more. A
 //! process announces before it rings the bell; the others look at the announcement after they have
 //! heard the bell.
@@ -15,8 +20,8 @@
 use super::{ANSWER_STEP, Runtime};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
-use sync::{Liveness as _, OwnerId};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use sync::{Liveness as _, OwnerId, StripeLock};
 use units::MemberSet;
 
 /// How often it is asked at most whether all others have followed their mappings. One that is
@@ -67,6 +72,7 @@ impl Runtime {
             self.segment().leaving.0.store(0, Ordering::SeqCst);
             return false;
         }
+        self.await_writers();
         self.await_all(self.ring());
         settle();
         self.add_out(members);
@@ -93,6 +99,27 @@ impl Runtime {
             let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
         }
         false
+    }
+
+    /// Waits until whoever holds a stripe lock now has given it back or has died, or one does not come
+    /// to an end: a process that is stopped.
+    fn await_writers(&self) {
+        // Between the announcement and the looks at the locks; who takes a lock does so by an atomic
+        // operation that is such a fence, too.
+        fence(Ordering::SeqCst);
+        let files = self.entered_files();
+        let held = files.flat_map(|file| &file.stripes).filter_map(|lock| Some((lock, lock.owner()?, lock.read_end())));
+        let mut held: Vec<_> = held.collect();
+        for _ in 0..ANSWER_STEPS {
+            let is_held = |&(lock, owner, count): &(&StripeLock, OwnerId, u32)| {
+                lock.owner() == Some(owner) && lock.read_end() | 1 == count | 1 && (owner == self.me() || self.is_alive(owner))
+            };
+            held.retain(is_held);
+            if held.is_empty() {
+                return;
+            }
+            let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
+        }
     }
 
     /// Waits until all others with mappings have looked at them since the bell was rung for the

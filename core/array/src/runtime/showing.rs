@@ -202,8 +202,10 @@ impl Runtime {
                 && slot.shown_count.load(Ordering::Acquire) != 0
                 && entry.is_none_or(|entry| self.shows(index, entry))
                 && (slot.heard.load(Ordering::Acquire).wrapping_sub(rings) as i32) < 0
-                // It dies with the process, and when that becomes another program.
-                && sys::task::is_there(slot.pid.load(Ordering::Acquire), listener)
+                // It dies with the process, and when that becomes another program. Of a process that
+                // is killed it may be gone while another thread still waits for a processor to die on:
+                // what that process has left is not to be seen before all of its threads are gone.
+                && (sys::task::is_there(slot.pid.load(Ordering::Acquire), listener) || self.slot_lives(index))
         };
         self.taken_slots()
             .filter(waits)
