@@ -152,6 +152,10 @@ fn prepare(config: &Config, path: &Path) -> Result<(), Failure> {
     let backing = members.filter(|path| matches!(look(path), Found::Member(_))).find_map(|path| fs::metadata(path).ok());
     let Some(like) = backing else { return refused("no other member is there".into(), "mount the backing") };
     let may_write = |mode: u32| mode & 0o022;
+    if let Some((above, uid)) = untrusted_above(path, &like) {
+        let what = format!("is not filled: user {uid} has made {} above it, or others may change that", above.display());
+        return refused(what, "remove that, or give it the owner and mode of the backing");
+    }
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => {
             if ![0, like.uid()].contains(&found.uid()) || may_write(found.mode()) & !may_write(like.mode()) != 0 {
@@ -168,10 +172,36 @@ fn prepare(config: &Config, path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Returns what lies above a path and could be exchanged by others than root and the owner of `like`,
+/// and whose it is: what another user owns, and directories in which others may rename what is there.
+fn untrusted_above(path: &Path, like: &fs::Metadata) -> Option<(PathBuf, u32)> {
+    const STICKY: u32 = 0o1000;
+    // Root may be another user's number in a user namespace.
+    let root = fs::metadata("/").map_or(0, |found| found.uid());
+    let is_trusted = |found: &fs::Metadata| {
+        let others = found.mode() & 0o022 & !(like.mode() & 0o022);
+        let is_kept = others == 0 || found.mode() & STICKY != 0 || found.is_symlink();
+        [0, like.uid(), root].contains(&found.uid()) && is_kept
+    };
+    let path = std::path::absolute(path).ok()?;
+    let parents: Vec<&Path> = path.ancestors().skip(1).collect();
+    // Also where symlinks on the way lead.
+    let target = parents.iter().find_map(|parent| fs::canonicalize(parent).ok()).unwrap_or_default();
+    let mut above = parents.into_iter().chain(target.ancestors());
+    above.find_map(|parent| {
+        let found = fs::symlink_metadata(parent).ok()?;
+        (!is_trusted(&found)).then(|| (parent.to_owned(), found.uid()))
+    })
+}
+
 /// Makes a directory like another one, whole or not at all, and those above it.
 fn make(path: &Path, like: &fs::Metadata) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(io::ErrorKind::NotFound.into()) };
     fs::create_dir_all(parent)?;
+    // Somebody may have made one of them meanwhile.
+    if untrusted_above(path, like).is_some() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     let new = parent.join(format!(".{}.{}", name.display(), std::process::id()));
     fs::DirBuilder::new().mode(0o700).create(&new)?;
     let made = chown(&new, Some(like.uid()), Some(like.gid()))

@@ -427,7 +427,7 @@ fn forget(name: &ArrayName) -> Result<Exit, Failure> {
     print(&format!("{name}: forgotten ({} removed); its members are as they were\n", view::shown(&file.to_string_lossy())))
 }
 
-fn print(text: &str) -> Result<Exit, Failure> {
+pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => Ok(Exit::Fine),
         // As other tools: whoever closed the pipe has read enough.

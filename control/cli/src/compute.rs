@@ -113,7 +113,12 @@ pub(crate) fn compute(
         if unbuilt.is_empty() || misses == TRY_COUNT || are_open && begin.is_over() {
             break unbuilt;
         }
+        if misses == 1 {
+            // A crash may have left records of files without a name, which nobody can open.
+            let _ = files.names().match_records();
+        }
         left = waits(unbuilt);
+        job::set_done(count.saturating_sub(left.len()) as u64, bytes.saturating_sub(left.values().sum()));
         thread::sleep(PERIOD);
         files.names().forget_dead();
     };

@@ -153,6 +153,7 @@ pub(crate) fn begin(source: &Source, thing: &str, uuid: Uuid) -> Tell {
             )
         },
         short: print_short,
+        unrecorded: print_unrecorded,
         rot: tell_rot,
         ..Tell::NOTHING
     }
@@ -164,23 +165,32 @@ fn tell_rot(member: &Member, path: &[u8], rot: &array::Rot, text: &str) {
     LOG.tell_of_file(kind, Some(&member.path), (path, rot.block.map_or(0, |block| block.offset)), text);
 }
 
-/// For so long it is not said again that a backing file is too short: a program or command tries
+/// For so long it is not said again why a file is refused: a program or command tries
 /// several times to open the file.
 const SAID_FOR: Duration = Duration::from_secs(10);
 
 /// Prints that a file is refused, since a backing file is too short and the members in use cannot
 /// give what is missing.
 fn print_short(_: &Member, host_path: &[u8]) {
+    let what = "is shorter than its file, and the other members in use cannot give what is missing";
+    print_refused(host_path, [what, "bring back the members that are out, or put the file back from a backup"]);
+}
+
+/// Prints that a file is refused, since a crash has taken its record.
+fn print_unrecorded(path: &[u8]) {
+    print_refused(path, array::why::UNRECORDED);
+}
+
+/// Prints why a file is refused and what to do, unless that was said a moment ago.
+fn print_refused(path: &[u8], [what, todo]: [&'static str; 2]) {
     static SAID: Mutex<Vec<(Instant, Vec<u8>)>> = Mutex::new(Vec::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     said.retain(|(when, _)| when.elapsed() < SAID_FOR);
-    if said.iter().any(|(_, path)| path == host_path) {
+    if said.iter().any(|(_, other)| other == path) {
         return;
     }
-    said.push((Instant::now(), host_path.to_vec()));
-    let what = "is shorter than its file, and the other members in use cannot give what is missing";
-    let todo = "bring back the members that are out, or put the file back from a backup";
-    say!("{}", Failure::new(units::Shown(host_path), what, todo));
+    said.push((Instant::now(), path.to_vec()));
+    say!("{}", Failure::new(units::Shown(path), what, todo));
 }
 
 /// The array for a command that uses files as a program does. Prints which members it does without,
@@ -209,7 +219,8 @@ pub(crate) fn printing(array: Array) -> Array {
             "cxlraid: {member}: warning: member has lost {path}, which the others have, and is out of use; the array is degraded; see 'cxlraid status'"
         );
     };
-    array.telling(Tell { loss, lost_name, short: print_short, rot: |_, _, _, text| say!("cxlraid: {text}"), ..Tell::NOTHING })
+    let rot: fn(&Member, &[u8], &array::Rot, &str) = |_, _, _, text| say!("cxlraid: {text}");
+    array.telling(Tell { loss, lost_name, short: print_short, unrecorded: print_unrecorded, rot, ..Tell::NOTHING })
 }
 
 /// Tells that something happened.

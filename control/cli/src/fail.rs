@@ -39,6 +39,17 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
             "rebuild the others first, or remove these files; --force takes it out all the same",
         ));
     }
+    let is_only_backing =
+        array.require_backing(array.in_use()).is_ok() && array.require_backing(array.in_use().without(slot)).is_err();
+    if is_only_backing && !force {
+        let what = "is the only member of the backing that is whole: without it fsync fails, and what is written then a restart \
+                    of the machine loses";
+        return Err(Failure::new(
+            shown,
+            what,
+            "'cxlraid replace' it by a directory on a disk; --force takes it out all the same",
+        ));
+    }
     let waiting = agree(&files).map_err(cannot)?;
     if !force && !waiting.is_empty() {
         let what =

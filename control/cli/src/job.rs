@@ -204,6 +204,12 @@ pub(crate) fn set_totals(files: u64, bytes: u64) {
     WORK.bytes_total.store(WORK.bytes_done.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
 }
 
+/// Sets what is done already. What is tried again is no more than it was.
+pub(crate) fn set_done(files: u64, bytes: u64) {
+    WORK.files_done.store(files, Ordering::Relaxed);
+    WORK.bytes_done.store(bytes, Ordering::Relaxed);
+}
+
 /// Bytes done, and in all.
 pub(crate) fn bytes() -> (u64, u64) {
     (WORK.bytes_done.load(Ordering::Relaxed), WORK.bytes_total.load(Ordering::Relaxed))

@@ -89,7 +89,7 @@ pub(crate) fn rules(source: &Source, command: &RulesCommand) -> Result<String, F
             let rules = RulesText::parse(file, &text, &frame)?.encode(array.uuid(), 0);
             Ok(format!("{}: {}", file.display(), drift::plan(&files, &rules, own)))
         }
-        RulesCommand::Explain { paths } => paths.iter().map(|path: &PathBuf| explain(&files, path)).collect(),
+        RulesCommand::Explain { paths } => explain_all(&files, paths),
     }
 }
 
@@ -180,6 +180,22 @@ fn remarks(rules: &RulesText<'_>, array: &Array) -> String {
         }
     }
     text
+}
+
+/// Says of each path what [`explain`] does. A path that lies elsewhere keeps nobody from the answers
+/// for the others.
+fn explain_all(files: &ArrayFiles, paths: &[PathBuf]) -> Result<String, Failure> {
+    let (mut text, mut failed) = (String::new(), None);
+    for path in paths {
+        match explain(files, path) {
+            Ok(line) => text += &line,
+            Err(failure) => drop(failed.replace(failure).map(|before| say!("{before}"))),
+        }
+    }
+    match failed {
+        None => Ok(text),
+        Some(failure) => crate::commands::print(&text).and(Err(failure)),
+    }
 }
 
 /// Says what a new file gets at a path, by which rule, and what the file there has.

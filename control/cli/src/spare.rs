@@ -50,6 +50,13 @@ pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result
     for warning in create::shared_devices(&devices).iter().filter(|warning| warning.is_about(&spare)) {
         say!("{warning}");
     }
+    let source = Source::Named(name.clone(), array.spec.clone(), Some(array.uuid.clone()));
+    if runtime::is_volatile(&spare)
+        && inspect::newest(&source, name.as_str()).is_ok_and(|it| !array::backed::fast(&it).is_empty())
+    {
+        let todo = "add one on a disk for the backing";
+        say!("cxlraid: {}: warning: is volatile, so it takes the place of fast members only; {todo}", spare.display());
+    }
     let todo = "'cxlraid monitor' and 'cxlraid rebuild' put it in the place of a member that fails";
     Ok(format!("{name}: {} is a spare; {todo}\n", spare.display()))
 }
@@ -117,10 +124,13 @@ fn next(array: &NamedArray) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
         |member: &&array::Member| member.standing != Standing::InSync && !blank.iter().any(|(slot, _)| *slot == member.slot);
     for member in members.iter().filter(is_due) {
         let is_begun = |path: &&PathBuf| begun_for(path, &array.uuid) == Some(member.slot);
-        let is_ready = |path: &&PathBuf| matches!(look(path), Found::Blank) && awaited(path).is_none();
+        let old = Path::new(std::ffi::OsStr::from_bytes(&member.path));
+        // A volatile one takes no place of the backing, and does not keep another one from it.
+        let is_fit = |path: &Path| backed::require_durable(&source, array.name.as_str(), old, path).is_ok();
+        let is_ready = |path: &&PathBuf| matches!(look(path), Found::Blank) && awaited(path).is_none() && is_fit(path);
         let spares = &array.spec.spares;
         if let Some(spare) = spares.iter().find(is_begun).or_else(|| spares.iter().find(is_ready)) {
-            return Ok(Some((Path::new(std::ffi::OsStr::from_bytes(&member.path)).to_owned(), spare.clone())));
+            return Ok(Some((old.to_owned(), spare.clone())));
         }
     }
     Ok(None)

@@ -380,8 +380,14 @@ impl ArrayView {
         let blank = blank.then_some("'cxlraid rebuild' or 'cxlraid monitor' fills blank members again");
         let missing = self.members.iter().any(|member| member.state == MemberState::Missing && !member.is_blank);
         let missing = missing.then_some("bring missing members back, or 'cxlraid replace' puts others in their places");
-        let others =
-            has(&[MemberState::Stale, MemberState::Failed]).then_some("'cxlraid rebuild' makes stale and failed members anew");
+        // The only durable state is not given up by a plain rebuild.
+        let backing = self.members.iter().filter(|member| member.role == Some(MemberRole::Backing));
+        let others = if backing.map(|member| member.state == MemberState::InSync).max() == Some(false) {
+            "'cxlraid replace' fills another directory in the place of the backing, 'cxlraid rebuild --force' makes it anew"
+        } else {
+            "'cxlraid rebuild' makes stale and failed members anew"
+        };
+        let others = has(&[MemberState::Stale, MemberState::Failed]).then_some(others);
         let todo: Vec<&str> = blank.into_iter().chain(missing).chain(others).collect();
         (!todo.is_empty()).then(|| todo.join("; "))
     }

@@ -6,6 +6,7 @@ use bench::{Begun, Bench, err, library::on_array, out, refused};
 use std::{
     fs,
     io::{Read as _, Write as _},
+    os::unix::fs::FileExt as _,
     path::Path,
     process::{Command, Output, Stdio},
     time::{Duration, Instant},
@@ -214,8 +215,10 @@ fn a_blank_member_takes_no_spare() {
 fn the_only_backing_is_not_made_anew_unasked() {
     let backed = Backed::new();
     backed.fill();
-    assert!(backed.bench.run(&["fail", "db", backed.disk()]).status.success());
+    assert!(backed.bench.run(&["fail", "db", backed.disk(), "--force"]).status.success());
     backed.fine("echo more >>/data/d/1");
+    let status = backed.status().1;
+    assert!(status.contains("'cxlraid replace' fills another directory in the place of the backing"), "{status}");
     let line = "has the only durable state of the array, which would be given up before a new one is whole";
     assert!(refused(&backed.bench.run(&["rebuild", "db"])).1.contains(line));
     assert_eq!(fs::read(backed.disk.path().join("data/d/2")).unwrap(), fs::read(backed.bench.path("m0/data/d/2")).unwrap());
@@ -321,7 +324,10 @@ fn without_its_backing_an_array_goes_on_and_fsync_fails() {
     let before = "f = os.open('/data/d/1', os.O_RDWR)\nd = os.open('/data/d', os.O_RDONLY)\n\
                   s = os.open('/data/s', os.O_WRONLY | os.O_CREAT | os.O_SYNC)\nos.fsync(f); os.fsync(d)";
     let program = backed.program(before, &after.map(attempt).concat());
-    let failed = backed.bench.run(&["fail", "db", backed.disk()]);
+    let line = refused(&backed.bench.run(&["fail", "db", backed.disk()])).1;
+    assert!(line.contains("is the only member of the backing that is whole: without it fsync fails"), "{line}");
+    backed.fine("sync /data/d/1");
+    let failed = backed.bench.run(&["fail", "db", backed.disk(), "--force"]);
     assert!(failed.status.success(), "{}", err(&failed));
     let io = "Input/output error\n";
     assert_eq!(program.go_on(), format!("fine\n{}", io.repeat(6)));
@@ -384,4 +390,189 @@ fn a_backed_array_that_would_be_none_is_refused() {
     assert!(shown.ends_with("/m0: write-mostly off\n"), "{shown}");
     assert!(out(&bench.run(&["member", "db", "m0", "--fast", "on"])).ends_with("/m0: write-mostly off, fast on\n"));
     assert!(out(&bench.run(&["examine", disk])).contains("Slot 0: in sync, fast, "));
+}
+
+/// What a power cut leaves on the backing where the page cache had written names back and the
+/// inode table not yet, or the other way round.
+struct Table {
+    file: fs::File,
+}
+
+impl Table {
+    fn of(backed: &Backed) -> Self {
+        let path = backed.disk.path().join(".cxlraid/inodes");
+        Self { file: fs::File::options().read(true).write(true).open(path).unwrap() }
+    }
+
+    fn get(&self, number: u64) -> format::InodeRecord {
+        let mut bytes = [0; format::INODE_RECORD_BYTES];
+        self.file.read_exact_at(&mut bytes, format::inode_record_offset(number)).unwrap();
+        format::InodeRecord::decode(number, &bytes).unwrap().unwrap()
+    }
+
+    fn set(&self, number: u64, record: Option<format::InodeRecord>) {
+        let bytes = record.map_or([0; format::INODE_RECORD_BYTES], |record| record.encode(number));
+        self.file.write_all_at(&bytes, format::inode_record_offset(number)).unwrap();
+    }
+}
+
+fn attribute(path: &Path) -> format::Attribute {
+    let mut bytes = [0; format::ATTRIBUTE_BYTES];
+    sys::rustix::fs::lgetxattr(path, format::ATTRIBUTE_NAME, &mut bytes[..]).unwrap();
+    format::Attribute::decode(&bytes).unwrap()
+}
+
+/// The file was just being made. It can be used as in a plain directory, before the fast member is
+/// filled and afterwards, and so can one whose number was another file's before.
+#[test]
+fn a_file_of_which_a_power_cut_kept_the_name_alone_can_be_used() {
+    for (is_filled, in_old_use) in [(true, false), (true, true), (false, false), (false, true)] {
+        if !is_filled && !sys::rustix::process::geteuid().is_root() {
+            eprintln!("NOT RUN: a fast member that is not filled needs root");
+            continue;
+        }
+        let backed = Backed::new();
+        backed.fill();
+        backed.fine(
+            "for i in 1 2 3; do rm -f /data/made; printf kept >/data/made; done; ln /data/made /data/d/again; touch /data/empty",
+        );
+        backed.restart(false);
+        let (table, made) = (Table::of(&backed), attribute(&backed.disk.path().join("data/made")));
+        let old = format::InodeRecord { generation: made.generation - 1, size: 7, ..table.get(made.inode) };
+        table.set(made.inode, in_old_use.then_some(old));
+        table.set(attribute(&backed.disk.path().join("data/empty")).inode, None);
+        if !is_filled {
+            fs::create_dir(backed.bench.path("m0")).unwrap();
+            std::os::unix::fs::chown(backed.bench.path("m0"), Some(65534), None).unwrap();
+        }
+        let seen = backed.fine(
+            "cat /data/made /data/empty; stat -c %s,%h /data/d/again; echo more >>/data/made; sync /data/made; cat /data/d/again",
+        );
+        assert_eq!(seen, "kept4,2\nkeptmore\n", "{is_filled} {in_old_use}");
+        backed.fine("echo new >/data/empty; echo another >/data/another; cmp /data/d/5 - <<end\n$(seq 5 20000)\nend");
+        if is_filled {
+            backed.await_in_sync();
+        }
+        assert_eq!(fs::read(backed.disk.path().join("data/made")).unwrap(), b"keptmore\n");
+    }
+}
+
+/// Nobody can open such a file, so nobody could compute its bytes: it is none.
+#[test]
+fn a_record_without_a_name_does_not_keep_the_fast_member_from_getting_in_sync() {
+    let backed = Backed::new();
+    backed.fill();
+    backed.restart(false);
+    let table = Table::of(&backed);
+    let of_file = table.get(attribute(&backed.disk.path().join("data/d/1")).inode);
+    table.set(900, Some(format::InodeRecord { generation: 1, size: 26, ..of_file }));
+    backed.assert_right();
+    backed.await_in_sync();
+    let status = backed.bench.run(&["status", "db"]);
+    assert!(status.status.success() && !out(&status).contains("waits"), "{}", out(&status));
+    let mut bytes = [1; format::INODE_RECORD_BYTES];
+    table.file.read_exact_at(&mut bytes, format::inode_record_offset(900)).unwrap();
+    assert_eq!(format::InodeRecord::decode(900, &bytes).unwrap(), None);
+}
+
+/// They heard of no fast member when they started.
+#[test]
+fn programs_that_run_hear_that_an_array_is_backed_from_now_on() {
+    let backed = Backed::new();
+    assert!(backed.bench.run(&["member", "db", "m0", "--fast", "off"]).status.success());
+    let sync = "try: os.fsync(f); print('durable')\nexcept OSError as error: print(os.strerror(error.errno))";
+    let before = format!("f = os.open('/data/x', os.O_RDWR | os.O_CREAT); os.write(f, b'x')\n{sync}");
+    let program = backed.program(&before.replace("print('durable')", "pass"), sync);
+    assert!(backed.bench.run(&["member", "db", "m0", "--fast", "on"]).status.success());
+    assert!(backed.bench.run(&["fail", "db", backed.disk(), "--force"]).status.success());
+    assert_eq!(program.go_on(), "Input/output error\n");
+}
+
+/// A volatile spare is none for the backing, and does not keep the next one from it.
+#[test]
+fn the_backing_takes_the_first_spare_that_keeps_what_it_holds() {
+    let backed = Backed::new();
+    backed.fill();
+    let other = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let added = backed.bench.run(&["add", "db", "--spare", "m1"]);
+    assert!(err(&added).contains("m1: warning: is volatile, so it takes the place of fast members only"), "{}", err(&added));
+    let added = backed.bench.run(&["add", "db", "--spare", other.path().to_str().unwrap()]);
+    assert!(added.status.success() && !err(&added).contains("is volatile"), "{}", err(&added));
+    assert!(backed.bench.run(&["fail", "db", backed.disk(), "--force"]).status.success());
+    let rebuilt = backed.bench.run(&["rebuild", "db", "--spares"]);
+    assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+    let (code, status) = backed.status();
+    assert!(code == Some(0) && status.contains(&format!("{}  in sync", other.path().display())), "{status}");
+    backed.fine("echo more >>/data/d/1; sync /data/d/1");
+}
+
+/// Nobody has to close a file for that, and no call fails: what was cut is made anew from memory.
+#[test]
+fn a_file_that_is_opened_once_more_is_whole_on_its_backing_again() {
+    if !sys::rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: a_file_that_is_opened_once_more_is_whole_on_its_backing_again needs root");
+        return;
+    }
+    let backed = Backed::new();
+    backed.fine("head -c 300000 /dev/zero | tr '\\0' A > /data/long; chown 65534 /data/long; sync /data/long");
+    let program = backed.program(
+        "f = os.open('/data/long', os.O_RDWR)",
+        "g = os.open('/data/long', os.O_RDWR); os.pwrite(g, b'after', 100); os.fsync(g); print('durable')",
+    );
+    let own = backed.disk.path().join("data/long");
+    fs::File::options().write(true).open(&own).unwrap().set_len(50).unwrap();
+    assert_eq!(program.go_on(), "durable\n");
+    let mut wanted = vec![b'A'; 300_000];
+    wanted[100..105].copy_from_slice(b"after");
+    assert!(fs::read(own).unwrap() == wanted);
+}
+
+/// Whoever owns a directory above the fast member could exchange the member for another directory.
+#[test]
+fn a_fast_member_below_a_directory_of_another_user_is_not_filled() {
+    if !sys::rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: a_fast_member_below_a_directory_of_another_user_is_not_filled needs root");
+        return;
+    }
+    let (bench, disk) = (Bench::new(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let above = bench.path("above");
+    let fast = above.join("f");
+    fs::create_dir_all(&fast).unwrap();
+    let created = bench.run(&[
+        "create",
+        "db",
+        "--at",
+        "/data",
+        "--force",
+        "--fast",
+        fast.to_str().unwrap(),
+        "--backing",
+        disk.path().to_str().unwrap(),
+    ]);
+    assert!(created.status.success(), "{}", err(&created));
+    let told = |owner: u32, mode: u32| {
+        assert!(bench.run(&["stop", "db"]).status.success());
+        fs::remove_dir_all(&above).unwrap();
+        fs::create_dir(&above).unwrap();
+        std::os::unix::fs::chown(&above, Some(owner), None).unwrap();
+        fs::set_permissions(&above, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        let run = on_array(&bench, &["true"]).output().unwrap();
+        assert!(run.status.success(), "{}", err(&run));
+        let begun = Instant::now();
+        while !out(&bench.run(&["status", "db", "--json"])).contains("\"processes\": [],") {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        (err(&run), fs::read_dir(&above).unwrap().count())
+    };
+    for (owner, mode) in [(65534, 0o755), (0, 0o777)] {
+        let (line, count) = told(owner, mode);
+        assert!(line.contains(&format!("is not filled: user {owner} has made {} above it", above.display())), "{line}");
+        assert_eq!(count, 0);
+    }
+    for mode in [0o755, 0o1777] {
+        let (line, count) = told(0, mode);
+        assert!(line.contains("is blank and is filled again") && count == 1, "{line}");
+    }
+    assert!(bench.run(&["stop", "db"]).status.success());
 }

@@ -209,6 +209,8 @@ fn move_all(bench: &Bench, level: &str, chunk: Option<&str>) {
         assert_eq!(before, after, "to RAID {level}");
     }
     assert_eq!(times, directory_times(bench), "to RAID {level}");
+    let both = bench.run(&["policy", "db", "explain", "/data/files/sub/long", "/elsewhere"]);
+    assert!(!both.status.success() && out(&both).starts_with("/data/files/sub/long: "), "{}", err(&both));
     let explained = fine(&bench.run(&["policy", "db", "explain", "/data/files/sub/long"]));
     assert!(
         explained.trim_end().split("the file there has ").nth(1).unwrap().starts_with(&format!("RAID {level}")),

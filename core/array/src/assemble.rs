@@ -57,6 +57,7 @@ pub struct Array {
     pub(crate) created: bool,
     pub(crate) alone: bool,
     pub(crate) tell: Tell,
+    /// The fast members when this process attached.
     pub(crate) fast: MemberSet,
 }
 
@@ -79,6 +80,8 @@ pub struct Tell {
     /// A file is refused, since its backing file at a host path is too short, and the other members
     /// in use cannot give what is missing.
     pub short: fn(&Member, &[u8]),
+    /// A file at a logical path is refused, since a crash has taken its record.
+    pub unrecorded: fn(&[u8]),
     /// A read has met a block of the member that does not fit its sum, in the file at a logical path.
     /// The text says so, and what to do.
     pub rot: fn(&Member, &[u8], &Rot, &str),
@@ -97,6 +100,7 @@ impl Tell {
         difference: |_, _| {},
         mend: |_| {},
         short: |_, _| {},
+        unrecorded: |_| {},
         rot: |_, _, _, _| {},
         computing: |_, _| true,
     };

@@ -88,6 +88,15 @@ pub enum AttachError {
         /// The array.
         expected: Uuid,
     },
+    /// No member of the array can be read, and what lies on this one's file system may be one of them:
+    /// it is read-only, or fails.
+    #[error("{}: its file system {}, so a member of the array that may be here is not used; {}", show(.path), failing(*.error)[0], failing(*.error)[1])]
+    Unreadable {
+        /// The first such member.
+        path: Vec<u8>,
+        /// What its file system says.
+        error: OsError,
+    },
     /// All member directories are empty, and the configuration forbids to make an array of them.
     #[error("{}: neither this directory nor any other given holds a member of an array, and CXLRAID_CREATE=0 forbids to make one; mount the members' devices, or set CXLRAID_CREATE=1 to make a new array", show(.path))]
     NotAsked {
@@ -284,6 +293,14 @@ pub enum AttachError {
     Vanished,
 }
 
+/// What is wrong with a file system that gives this error, and what to do.
+const fn failing(error: OsError) -> [&'static str; 2] {
+    match error {
+        OsError::ROFS => ["is read-only", "mount it read-write"],
+        _ => ["fails", "see to it that its device works"],
+    }
+}
+
 impl AttachError {
     pub(crate) fn os(path: &[u8], action: &'static str, error: OsError) -> Self {
         Self::Os { path: path.to_vec(), action, error }
@@ -353,6 +370,7 @@ impl AttachError {
             | Self::UsedApart { .. }
             | Self::PreferredTooFew { .. }
             | Self::NotMounted { .. }
+            | Self::Unreadable { .. }
             | Self::NotAsked { .. }
             | Self::NothingMounted { .. }
             | Self::Superblock { .. }

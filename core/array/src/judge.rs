@@ -190,6 +190,10 @@ pub(crate) fn lacking(members: &[Member]) -> MemberSet {
 /// Why no member of the array is found.
 fn not_there(config: &Config, findings: &[Finding]) -> AttachError {
     let other = findings.iter().find_map(|finding| Some((finding, finding.superblock()?.array_uuid)));
+    // One whose file system fails does not say whose it is: nobody is to give the array up.
+    if let Some((finding, error)) = findings.iter().find_map(|finding| Some((finding, finding.failure()?))) {
+        return AttachError::Unreadable { path: finding.path.clone(), error };
+    }
     match (config.uuid, other) {
         (Some(expected), Some((finding, found))) => AttachError::OtherArray { path: finding.path.clone(), found, expected },
         (Some(expected), None) => AttachError::NotMounted { path: config.mounts[0].clone(), expected },
@@ -244,6 +248,25 @@ mod tests {
 
     fn superblocks(home: &Home) -> Vec<Vec<u8>> {
         (0..3).map(|slot| std::fs::read(home.path(std::format!("m{slot}/.cxlraid/superblock"))).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_member_that_is_read_only_is_not_said_to_be_gone() {
+        let (home, config) = made("read-only", layout::Level::Raid1);
+        let member = |slot: usize| home.path(std::format!("m{slot}")).to_str().unwrap().as_bytes().to_vec();
+        let refused = |error| {
+            let findings = std::vec![super::Finding::failed(member(1), error)];
+            super::judge(&config, findings).map(drop).unwrap_err()
+        };
+        let (read_only, failing) = (refused(sys::OsError::ROFS), refused(sys::OsError::IO));
+        assert!(
+            read_only.to_string().ends_with(
+                "m1: its file system is read-only, so a member of the array that may be here is not used; mount it read-write"
+            ),
+            "{read_only}"
+        );
+        assert!(failing.to_string().contains("m1: its file system fails"), "{failing}");
+        assert_eq!(read_only.os_error(), sys::OsError::IO);
     }
 
     #[test]

@@ -358,6 +358,17 @@ impl Member {
 }
 
 impl Finding {
+    /// What its file system says, where that has failed or is read-only.
+    pub(crate) const fn failure(&self) -> Option<OsError> {
+        if let What::Failed(error) = self.what { Some(error) } else { None }
+    }
+
+    /// A member whose file system gives this error.
+    #[cfg(test)]
+    pub(crate) const fn failed(path: Vec<u8>, error: OsError) -> Self {
+        Self { path, what: What::Failed(error) }
+    }
+
     /// Whether it is a member of the array.
     pub(crate) fn is_of(&self, array: Uuid) -> bool {
         self.superblock().is_some_and(|superblock| superblock.array_uuid == array)

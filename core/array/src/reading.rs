@@ -7,6 +7,7 @@
 //! change to reach the processes.
 
 use crate::assemble::Array;
+use crate::backed;
 use crate::member::Member;
 use crate::nodes;
 use crate::runtime::Runtime;
@@ -25,6 +26,7 @@ pub(crate) fn begin(runtime: &Runtime, superblock: &Superblock, members: &[Membe
     let policy = superblock.read_policy();
     runtime.shares().set(policy, write_mostly(superblock), &near(policy, members), members.len());
     runtime.shares().set_verifies_reads(superblock.verifies_reads());
+    runtime.shares().set_fast(backed::fast(superblock));
 }
 
 /// The members nearest to each node's processors, where the policy asks for that.

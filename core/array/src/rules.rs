@@ -119,6 +119,7 @@ impl Array {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
     use crate::test_array::three_members;
     use format::{NewRule, RuleShape};
     use layout::Level;
@@ -175,6 +176,37 @@ mod tests {
         assert!(array.write_rules(&rules(&array, 2)).is_err());
         assert_eq!(array.read_rules(), Some((before, MemberSet::EMPTY)));
         assert!(!home.path("m0/.cxlraid/rules.new").exists());
+        std::fs::remove_file(crate::runtime::segment_path(array.uuid())).unwrap();
+    }
+
+    /// A command dies when its rules are on the members, and before it has said so once more.
+    #[test]
+    fn what_a_command_stored_that_died_is_read_by_processes_that_run() {
+        const DIES: &str = "CXLRAID_TEST_DIES_AT_RULES";
+        let mounts = |home: &std::path::Path| -> Vec<Vec<u8>> {
+            (0..3).map(|slot| home.join(std::format!("m{slot}")).into_os_string().into_encoded_bytes()).collect()
+        };
+        if let Some(home) = std::env::var_os(DIES) {
+            let mounts = mounts(std::path::Path::new(&home));
+            let config = Config::new(Level::Raid5, None, &mounts, &[b"/data".to_vec()], Default::default()).unwrap();
+            let array = Array::attach(&config).unwrap();
+            array.runtime.with_namespace(|_| {
+                array.runtime.raise_rules_epoch();
+                array.put_rules(&rules(&array, 2), array.in_use()).unwrap();
+                std::process::abort();
+            });
+        }
+        let (home, config) = three_members("rules-died", Level::Raid5);
+        let array = Array::attach(&config).unwrap();
+        array.write_rules(&rules(&array, 1)).unwrap();
+        let thread = std::thread::current();
+        let mut this = std::process::Command::new(std::env::current_exe().unwrap());
+        let status = this.args(["--exact", thread.name().unwrap()]).env(DIES, home.path("")).output().unwrap().status;
+        assert!(!status.success());
+        let before = array.runtime.rules_epoch();
+        let during = array.runtime.with_namespace(|_| array.runtime.rules_epoch());
+        assert!(during > before, "whoever has read the rules since the first sign reads them again");
+        assert_eq!(array.read_rules().unwrap().0, rules(&array, 2));
         std::fs::remove_file(crate::runtime::segment_path(array.uuid())).unwrap();
     }
 }

@@ -66,7 +66,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 43;
+const VERSION: u32 = 44;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the
 /// upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -660,6 +660,7 @@ impl Runtime {
         self.with_lock(&segment.namespace, |acquired| {
             if acquired == Acquired::Inherited {
                 segment.names_unfinished.store(1, Ordering::Relaxed);
+                self.note_rules_unfinished();
             }
             let whole = segment.names_unfinished.load(Ordering::Relaxed) == 0;
             change(if whole { Acquired::Clean } else { Acquired::Inherited })

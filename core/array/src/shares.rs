@@ -101,6 +101,8 @@ pub struct Shares {
     policy: AtomicU32,
     /// 1: reads compare blocks with their sums.
     verify: AtomicU32,
+    /// Members of a backed array that a restart of the machine empties.
+    fast: AtomicU32,
     /// By member, what latency makes of its turns: how many of [`WHOLE`] it gives away, in the
     /// lower half, and to whom.
     turns: [AtomicU32; MEMBER_COUNT_MAX],
@@ -189,6 +191,17 @@ impl Shares {
     /// The members that are written mostly.
     pub fn write_mostly(&self) -> MemberSet {
         MemberSet::from_bits(self.write_mostly.load(Relaxed))
+    }
+
+    /// The members that a restart of the machine empties.
+    #[inline]
+    pub fn fast(&self) -> MemberSet {
+        MemberSet::from_bits(self.fast.load(Relaxed))
+    }
+
+    /// Says which members a restart of the machine empties. Every process goes by that from then on.
+    pub fn set_fast(&self, members: MemberSet) {
+        self.fast.store(members.bits(), Relaxed);
     }
 
     /// Tells whether reads compare blocks with their sums.

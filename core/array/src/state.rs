@@ -157,7 +157,7 @@ impl Array {
     pub fn after_call(&self, slot: Slot, result: Result<(), OsError>) -> Result<(), OsError> {
         match result {
             Err(error) if crate::is_of_process(error) => Err(error),
-            Err(_) => self.fail_member(slot),
+            Err(error) => self.fail_for(slot, || Some(describe(error))),
             Ok(()) => Ok(()),
         }
     }
@@ -379,6 +379,12 @@ impl Array {
         (self.tell.difference)(&self.members[slot], path);
     }
 
+    /// Tells that the file at a logical path is refused, since a crash has taken its record.
+    #[cold]
+    pub fn tell_unrecorded(&self, path: &[u8]) {
+        (self.tell.unrecorded)(path);
+    }
+
     /// Makes the table `name` under a member's `.cxlraid`, which is missing because a program
     /// without it made the member, or gives it a new header. It is marked as one of this use.
     ///
@@ -434,5 +440,27 @@ impl Array {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_array::three_members;
+    use layout::Level;
+    use std::sync::Mutex;
+
+    static TOLD: Mutex<String> = Mutex::new(String::new());
+
+    #[test]
+    fn the_cause_is_told_where_a_call_on_a_member_failed() {
+        fn loss(_: &Member, why: Option<&str>) {
+            *TOLD.lock().unwrap() = why.unwrap_or("no cause").into();
+        }
+        let (_home, config) = three_members("told-cause", Level::Raid5);
+        let array = Array::attach(&config).unwrap().telling(Tell { loss, ..Tell::NOTHING });
+        array.after_call(1, Err(OsError::IO)).unwrap();
+        assert!(TOLD.lock().unwrap().contains("input/output error"), "{}", TOLD.lock().unwrap());
+        std::fs::remove_file(crate::runtime::segment_path(array.uuid())).unwrap();
     }
 }

@@ -80,3 +80,9 @@ pub fn is_begun(own: &Superblock, newest: &Superblock) -> bool {
     let is_begun = entry.state == MemberState::Stale && entry.uuid == own.member_uuid && !entry.is_replaced();
     is_begun && newest.members[own.slot].uuid != own.member_uuid
 }
+
+/// What has happened to a file that a crash has taken the record of, and what to do.
+pub const UNRECORDED: [&str; 2] = [
+    "a crash of the machine has taken what the array knew of this file, which no fsync had made durable",
+    "remove it, or truncate it; its bytes are in the directories of the members",
+];

@@ -439,7 +439,7 @@ impl Files {
             opened.handle_count += 1;
             let file = FileRef(opened.inode.clone());
             drop(held);
-            return Ok(file);
+            return file.leave_out_short_of_backing().map(|()| file);
         }
         if may_take
             && let Some((place, inode)) = self.take(idle, key)

@@ -55,6 +55,7 @@ mod table;
 mod told;
 mod undo;
 mod unfinished;
+mod unrecorded;
 mod watches;
 mod write;
 mod zeros;

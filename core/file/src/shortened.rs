@@ -130,6 +130,24 @@ impl Inode {
         })
     }
 
+    /// Does what [`Self::leave_out_short`] does for a file that this process has open already, if a
+    /// member of a backing has lost bytes of it. Reads do not go there, so nothing else would tell
+    /// before a restart of the machine. Another array is not asked: that takes a system call for each
+    /// member at each opening.
+    #[inline]
+    pub(crate) fn leave_out_short_of_backing(&self) -> Result<(), OsError> {
+        let fast = self.files.array().fast();
+        if fast.is_empty() { Ok(()) } else { self.leave_out_short_but(fast) }
+    }
+
+    #[cold]
+    fn leave_out_short_but(&self, fast: MemberSet) -> Result<(), OsError> {
+        let wanted = self.geometry.member_bytes(self.size());
+        let is_short = |backing: &Backing| backing.bytes().is_ok_and(|bytes| bytes < wanted);
+        let is_any = self.in_use().any(|(slot, backing)| !fast.contains(slot) && is_short(backing));
+        if is_any { self.leave_out_short() } else { Ok(()) }
+    }
+
     /// Runs `rebuild`, which makes anew what the members held that count as out for this file, and
     /// what others have lost ([`Self::hide`]). The size lock and all stripe locks are held, which
     /// keeps readers and writers out, but not those who compose mappings. If `rebuild` fails, all

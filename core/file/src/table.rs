@@ -26,6 +26,8 @@ pub(crate) type Record = [u8; INODE_RECORD_BYTES];
 
 /// How many records the table grows by.
 const GROWTH_COUNT: u64 = 1024;
+/// A file whose record a crash took has at most so many generations more than the record that is left.
+const GENERATION_GAP_MAX: u64 = 1 << 32;
 
 /// The tables of all members.
 pub struct InodeTable {
@@ -90,6 +92,37 @@ impl InodeTable {
             array.before_change()?;
             hint.store(number + 1, Ordering::Relaxed);
             Ok((number, generation))
+        })
+    }
+
+    /// Gives a number its record again on every member in use, and tells whether it did. The number
+    /// must be free there, and one that the tables have had.
+    pub(crate) fn create_again(&self, array: &Array, number: u64, record: &InodeRecord) -> Result<bool, OsError> {
+        array.runtime().with_inodes(|_| {
+            let (mut known, mut generation) = (0, 0);
+            self.ask_each(array, |slot| {
+                known = known.max(self.count(slot)?);
+                Ok(())
+            })?;
+            if number > known || !self.is_free(array, number)? {
+                return Ok(false);
+            }
+            self.ask_each(array, |slot| {
+                generation = generation.max(self.load_generation(slot, number)?);
+                Ok(())
+            })?;
+            // Whoever can write an attribute must not be able to use all generations up.
+            if record.generation == 0 || record.generation.saturating_sub(generation) > GENERATION_GAP_MAX {
+                return Ok(false);
+            }
+            self.make_room(array, number, false)?;
+            array.before_change()?;
+            let bytes = record.encode(number);
+            for slot in array.in_use().iter() {
+                self.on_member(array, slot, || self.store_instead(slot, number, &bytes))?;
+            }
+            array.before_change()?;
+            Ok(true)
         })
     }
 

@@ -280,6 +280,8 @@ impl Namespace {
         runtime.with_namespace(|_| {
             let reference = self.reference_that_lacks_nothing(self.array().first_in_use()?)?;
             self.array().before_change()?;
+            // Where that cannot be done, the member is filled all the same.
+            let _ = self.match_records_locked();
             let old = self.what_is_kept(slot, content)?;
             self.files().note_lost_everywhere(slot, old.as_ref().map(|old| (&old.files, &old.marks)))?;
             self.clear_member(slot, old.as_ref())?;
@@ -303,6 +305,7 @@ impl Namespace {
             whole?;
             let reference = self.reference_that_lacks_nothing(self.array().first_in_use()?)?;
             self.array().before_change()?;
+            let _ = self.match_records_locked();
             self.files().require_loss_borne(slot, content == Content::Kept)?;
             // Before all is copied, since changes of names wait for that.
             if let Err(refused) = self.files().require_names() {

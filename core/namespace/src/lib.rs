@@ -68,6 +68,7 @@ mod sync;
 mod target;
 mod text;
 mod twin;
+mod unrecorded;
 mod waiting;
 mod xattr;
 
@@ -119,6 +120,8 @@ pub struct Namespace {
     /// Whether a sandbox has kept this process from a change of names on some members: it makes
     /// nothing good that is left unfinished.
     is_sandboxed: &'static AtomicBool,
+    /// Whether this process has matched names and records ([`Self::match_records`]).
+    has_matched: &'static AtomicBool,
 }
 
 /// What a descriptor of the program stands for.
@@ -208,8 +211,9 @@ impl Namespace {
         let shares_umask = Box::leak(Box::new(AtomicBool::new(false)));
         let holder = Box::leak(Box::new(AtomicU32::new(0)));
         let (mends, is_sandboxed) = (Box::leak(Box::new(AtomicU32::new(0))), Box::leak(Box::new(AtomicBool::new(false))));
+        let has_matched = Box::leak(Box::new(AtomicBool::new(false)));
         let (roots, devices) = (Box::leak(roots.into_boxed_slice()), Box::leak(devices.into_boxed_slice()));
-        let names = Self { files, roots, devices, remembered, shares_umask, log, holder, mends, is_sandboxed };
+        let names = Self { files, roots, devices, remembered, shares_umask, log, holder, mends, is_sandboxed, has_matched };
         names.refuse_emptied(true)?;
         names.recover_after_crash()?;
         names.refuse_emptied(false)?;

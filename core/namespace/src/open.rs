@@ -254,7 +254,16 @@ impl Namespace {
             return Err(AGAIN);
         }
         self.complete(&found.path)?;
-        final_result(self.open_existing(path, flags, false)).map(Some)
+        let mut opened = self.open_existing(path, flags, false);
+        if matches!(opened, Err(Trouble::Changed)) && self.lacks_record(found) {
+            if self.match_records_once() || flags.contains(OFlags::TRUNC) && self.record_emptied(found)? {
+                opened = self.open_existing(path, flags, false);
+            }
+            if matches!(opened, Err(Trouble::Changed)) {
+                self.array().tell_unrecorded(&found.path);
+            }
+        }
+        final_result(opened).map(Some)
     }
 
     /// Opens what is there. Looks again as long as a witness contradicts the lowest member: each

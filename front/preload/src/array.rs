@@ -206,6 +206,12 @@ fn tell_difference(member: &Member, path: &[u8]) {
     }
 }
 
+/// Tells that a file is refused, since a crash has taken its record.
+fn tell_unrecorded(path: &[u8]) {
+    let path = units::Shown(path);
+    report!("{path}: {}; {}", array::why::UNRECORDED[0], array::why::UNRECORDED[1]);
+}
+
 /// Tells that a file is refused, since a backing file is too short and the members in use cannot
 /// give what is missing.
 fn tell_short(_: &Member, host_path: &[u8]) {
@@ -438,6 +444,7 @@ fn attach_quietly(config: &Config, notices: &mut Notices) -> Result<Namespace, O
             difference: tell_difference,
             mend: tell_mend,
             short: tell_short,
+            unrecorded: tell_unrecorded,
             rot: tell_rot,
             ..::array::Tell::NOTHING
         });

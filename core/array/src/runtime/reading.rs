@@ -34,6 +34,15 @@ impl Runtime {
         self.segment().rules_epoch.load(Ordering::Acquire)
     }
 
+    /// Has all processes read the rules again: a process died that may have been changing them. The
+    /// namespace lock is held, under which rules change.
+    #[cold]
+    pub(super) fn note_rules_unfinished(&self) {
+        if self.rules_epoch() != 0 {
+            self.raise_rules_epoch();
+        }
+    }
+
     /// Tells all processes that the rules have changed.
     pub(crate) fn raise_rules_epoch(&self) {
         self.segment().rules_epoch.fetch_add(1, Ordering::AcqRel);
