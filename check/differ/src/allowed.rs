@@ -138,7 +138,7 @@ pub(crate) fn reason_on_mount(plain: &str, array: &str, has_moved: bool) -> Opti
     // A time that was not asked for the plain directory does not tell.
     let untold: &[&str] = if plain.1.contains(" modified unknown") { &["mask", "modified"] } else { &["mask"] };
     if (plain.0, array.0) == ("statx", "statx") && without(plain.1, untold) == without(array.1, untold) {
-        return Some("a mount tells all but the time of birth, whatever statx(2) asks for");
+        return Some("a mount tells the time of birth to who asks for it, other file systems tell it to all");
     }
     if plain.0 == array.0 && ["fstat", "newfstatat", "statx"].contains(&plain.0) && differs_in_unkept_size(plain.1, array.1) {
         return Some("a descriptor opened with O_PATH does not keep a file that has no name any more (docs/differ.md)");
@@ -147,7 +147,7 @@ pub(crate) fn reason_on_mount(plain: &str, array: &str, has_moved: bool) -> Opti
 }
 
 /// Whether two answers about a file without a name differ in nothing but its size, and the birth
-/// time that a mount does not tell.
+/// time that a mount tells only to who asks for it.
 fn differs_in_unkept_size(plain: &str, array: &str) -> bool {
     const UNTOLD: [&str; 3] = ["size", "mask", "modified"];
     plain.contains(" links 0 ") && without(plain, &UNTOLD) == without(array, &UNTOLD)

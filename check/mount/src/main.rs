@@ -7,6 +7,7 @@
 //! must hold what they must, and nothing is left in shared memory.
 
 mod alone;
+mod copies;
 mod dying;
 mod ground;
 mod handed;

@@ -454,6 +454,57 @@ static long try_rights(const char *directory, int user, unsigned long capabiliti
     return munmap(shared, 4096);
 }
 
+/* Copies bytes from one open file to another, within the kernel. */
+static long copy_range(int from, long from_offset, int to, long to_offset, long bytes) {
+    off64_t in = from_offset, out = to_offset;
+    return copy_file_range(from, &in, to, &out, bytes, 0);
+}
+
+/* Tells when a file was made, as far as the file system tells that. */
+static void birth(const char *path, char *text) {
+    struct statx now;
+    if (statx(AT_FDCWD, path, 0, STATX_BASIC_STATS | STATX_BTIME, &now)) return;
+    if (!(now.stx_mask & STATX_BTIME)) strcpy(text, "not told");
+    else sprintf(text, "%lld.%09u links %u mode %o size %lld", (long long)now.stx_btime.tv_sec, now.stx_btime.tv_nsec, now.stx_nlink, now.stx_mode, (long long)now.stx_size);
+}
+
+static long long ns(struct timespec time) { return time.tv_sec * 1000000000ll + time.tv_nsec; }
+
+static long long now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return ns(now);
+}
+
+/* Writes to files and looks at their times: how often what was just written and closed has two times, though the program
+ * was not held up meanwhile, how often they change afterwards, and how often a file is older than one that was looked at
+ * before it was written. */
+static long look_at_times(const char *directory, int rounds, char *text) {
+    static char path[5000], bytes[100000];
+    struct stat small, later, large;
+    int apart = 0, moved = 0, older = 0;
+    snprintf(path, sizeof path, "%s/large", directory);
+    int kept = open(path, O_RDWR | O_CREAT, 0644);
+    if (kept < 0 || write(kept, bytes, sizeof bytes) != sizeof bytes) return -1;
+    for (int round = 0; round < rounds; round++) {
+        snprintf(path, sizeof path, "%s/small%d", directory, round % 10);
+        long long begun = now_ns();
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (fd < 0 || fstat(fd, &small) || write(fd, "x", 1) != 1 || close(fd)) return -1;
+        int is_held_up = now_ns() - begun > 3000000;
+        if (stat(path, &small)) return -1;
+        apart += ns(small.st_mtim) != ns(small.st_ctim) && !is_held_up;
+        /* The kernel tells a mount of the last close later. */
+        usleep(1000);
+        if (stat(path, &later)) return -1;
+        moved += ns(small.st_mtim) != ns(later.st_mtim) || ns(small.st_ctim) != ns(later.st_ctim);
+        if (pwrite(kept, "y", 1, 70000) != 1 || fstat(kept, &large)) return -1;
+        older += ns(large.st_mtim) < ns(small.st_mtim);
+    }
+    sprintf(text, "apart %d moved %d older %d", apart, moved, older);
+    return close(kept);
+}
+
 int main(void) {
     static char line[9000], a[4096], b[4096], text[4200];
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -529,6 +580,15 @@ int main(void) {
         case 'B': sscanf(rest, "%s", a); result = work_here(a); if (result < 0) strcpy(text, trouble); break;
         case 'A': sscanf(rest, "%s %s", a, b); result = change_there(a, b); if (result < 0) strcpy(text, trouble); break;
         case 'v': sscanf(rest, "%s %d %lx", a, &k, (unsigned long *)&x); result = try_rights(a, k, x, text); break;
+        case 'J': {
+            int to = 0;
+            long bytes = 0;
+            sscanf(rest, "%d %ld %d %ld %ld", &k, &x, &to, &y, &bytes);
+            result = copy_range(open_files[k], x, open_files[to], y, bytes);
+            break;
+        }
+        case '5': sscanf(rest, "%s", a); birth(a, text); break;
+        case '0': sscanf(rest, "%s %d", a, &k); result = look_at_times(a, k, text); break;
         case 'Z': sscanf(rest, "%s", a); result = shut_down(a); break;
         default: errno = EINVAL;
         }

@@ -1,7 +1,7 @@
 //! What is done on both doors, and what must come of it.
 
 use crate::{
-    Options, alone, dying,
+    Options, alone, copies, dying,
     ground::{Ground, succeed, wait},
     handed, many, mapped, meanwhile,
     peer::{Peer, Programs},
@@ -11,10 +11,12 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 51] = [
+pub(crate) const ALL: [(&str, Scene); 53] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
+    ("copies", copies::copies),
+    ("times", copies::times),
     ("set-id", set_id),
     ("capabilities", rights::capabilities),
     ("listed", listed),
@@ -78,7 +80,7 @@ pub(crate) enum Door {
     /// The library.
     L,
 }
-use Door::{L, M};
+pub(crate) use Door::{L, M};
 
 /// Both programs.
 pub(crate) struct Doors {
@@ -112,7 +114,7 @@ impl Doors {
 }
 
 /// Runs calls on a mounted array of RAID 5, and looks at its members afterwards.
-fn on_both(options: &Options, programs: &Programs, steps: &[(Door, &str, &str)]) -> Result<(), String> {
+pub(crate) fn on_both(options: &Options, programs: &Programs, steps: &[(Door, &str, &str)]) -> Result<(), String> {
     let mut ground = Ground::new(options, programs, "5", 3)?;
     ground.mount()?;
     let mut doors = Doors::open(&ground)?;

@@ -48,6 +48,22 @@ static void written_and_closed(void)
     printf("mtime is not ctime: %d, before the program: %d, moved by close: %d\n", apart, early, moved);
 }
 
+/* What is written after another file was looked at is not older than that one. */
+static void in_order(void)
+{
+    static char large[100000];
+    int older = 0, fd = make_in(d, "large", large, sizeof large);
+    for (int round = 0; round < 300; round++) {
+        struct stat seen, now;
+        int small = open(in(d, "small"), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        MUST(write(small, block, 1 + round) > 0 && close(small) == 0 && stat(in(d, "small"), &seen) == 0);
+        MUST(pwrite(fd, block, 100, 70000) == 100 && fstat(fd, &now) == 0);
+        older += ns(now.st_mtim) < ns(seen.st_mtim);
+    }
+    printf("older than what was looked at before: %d\n", older);
+    close(fd);
+}
+
 static void read_times(void)
 {
     int fd = make_in(d, "read", block, 5000);
@@ -93,6 +109,7 @@ int main(int count, char **arguments)
 {
     d = arguments[1];
     written_and_closed();
+    in_order();
     read_times();
     made();
     return 0;

@@ -25,6 +25,7 @@ mod others;
 mod reading;
 mod roots;
 mod showing;
+mod stamps;
 mod unused;
 mod waits;
 mod watchers;
@@ -41,6 +42,7 @@ pub use last::is_filtered;
 pub use open_files::{FileEntry, SharedFile};
 pub(crate) use roots::{Directory, directories_in_use};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
+pub use stamps::TICK_NS;
 
 use crate::mapped::MappedRecords;
 use crate::shares::Shares;
@@ -132,6 +134,7 @@ struct Segment {
     /// 1 while a change of names waits to be made good that a process left unfinished when it died;
     /// [`NAMES_WAIT_FOR_MEMBER`].
     names_unfinished: AtomicU32,
+    told_time: stamps::ToldTime,
     /// Where the log of names is.
     names_log: NamesLog,
     /// Raised before and after every change of where directories and symlinks lie: odd in between.

@@ -4,6 +4,7 @@
 use crate::files::FileRef;
 use crate::inode::Inode;
 use core::ops::Deref;
+use core::sync::atomic::Ordering;
 use sys::OsError;
 
 /// A file held open that this process lets the kernel cache. While there is one, no other process
@@ -45,6 +46,23 @@ impl Drop for Cached {
                 runtime.end_caching(self.0.entry);
             }
         });
+    }
+}
+
+impl FileRef {
+    /// Gives the file the time of its last write, if that still waits. If this is the only reference
+    /// to the file, apart from one that lets the kernel cache it, the file is given all that its close
+    /// would give. To be called when a program closes the file while this process keeps it open for a
+    /// moment longer: the program is told the times that it would be told after the close.
+    pub fn settle_at_close(&self) {
+        if self.shared().modified_ns.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        if self.with_opened(|opened| opened.handle_count - opened.cached_count) == Some(1) {
+            self.settle();
+        } else {
+            self.flush_times();
+        }
     }
 }
 

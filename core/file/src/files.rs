@@ -77,7 +77,7 @@ pub(crate) struct Opened {
     /// The file as it was open for reading only, before it was opened for writing. Its descriptors are
     /// not closed before those of `inode`: that would take the process' record locks away.
     former: Option<Arc<Inode>>,
-    handle_count: usize,
+    pub(crate) handle_count: usize,
     /// How many of them are [`Shown`].
     shown_count: usize,
     /// How many of these handles are [`crate::Cached`].
@@ -838,10 +838,7 @@ impl Files {
     pub fn settle(&self) {
         let Held { open, .. } = &mut *self.held.lock();
         for inode in open.values().map(|opened| &opened.inode) {
-            let is_present = inode.flush_times();
-            if inode.name() == Name::Has && inode.shared().users.load(Ordering::Acquire) == 1 {
-                let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim(is_present)));
-            }
+            inode.settle();
         }
     }
 

@@ -2,9 +2,11 @@
 
 use crate::copy_view::CopyView;
 use crate::files::Files;
+use crate::nameless::Name;
 use crate::told::Told;
 use alloc::vec::Vec;
 use array::Striper;
+pub(crate) use array::runtime::TICK_NS;
 use array::{FileEntry, SharedFile};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -74,8 +76,6 @@ pub(crate) const fn number_of(key: u64) -> u64 {
 /// as the members do not have it as their mtime. The bit says that somebody was told the time, so
 /// it must not become a later one.
 const TOLD: u64 = 1 << 63;
-/// The longest that the kernel's coarse clock stands still.
-pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// The longest that volatile members do not hear of a synced write after they heard of another one. The
 /// kernel's clock stands still for as long, so the kernel may give both writes the same time.
@@ -316,14 +316,21 @@ impl Inode {
         self.in_use().filter_map(|(_, backing)| backing.fd().and_then(fstat).ok()).map(|stat| stat.st_blocks as u64).sum()
     }
 
+    /// Returns the time of what happens now, ns since 1970.
+    #[inline]
+    fn stamp_ns(&self) -> u64 {
+        self.files.array().runtime().not_before_told(sys::clock::realtime_coarse_ns())
+    }
+
     /// Notes that the file was written now; the members' mtime follows at the latest when the last
     /// process closes it.
     #[inline]
     pub(crate) fn touch(&self) {
         // The clock moves every few milliseconds. To store the same time again would take the cache
         // line from every other thread.
-        let (modified_ns, now_ns) = (&self.shared().modified_ns, pending(sys::clock::realtime_coarse_ns()));
-        if pending(modified_ns.load(Ordering::Relaxed)) != now_ns {
+        let (modified_ns, now_ns) = (&self.shared().modified_ns, pending(self.stamp_ns()));
+        // Whoever was told the time was told of an earlier write, so the mark goes.
+        if modified_ns.load(Ordering::Relaxed) != now_ns {
             modified_ns.store(now_ns, Ordering::Relaxed);
         }
     }
@@ -337,15 +344,28 @@ impl Inode {
             return false;
         }
         let (is_told, modified_ns) = (modified_ns & TOLD != 0, pending(modified_ns));
-        let now_ns = sys::clock::realtime_coarse_ns();
+        let now_ns = self.stamp_ns();
         self.times_given_ns.store(now_ns, Ordering::Relaxed);
-        let is_present = !is_told && now_ns.wrapping_sub(modified_ns) <= TICK_NS;
+        let is_present = !is_told && now_ns.abs_diff(modified_ns) <= TICK_NS;
         let time = Timespec { tv_sec: (modified_ns / 1_000_000_000) as i64, tv_nsec: (modified_ns % 1_000_000_000) as i64 };
         let modification = Modification::new(if is_present { None } else { Some(time) });
         for (_, backing) in self.in_use() {
             modification.set(backing);
         }
+        if let (true, Some(given)) = (is_present, modification.0.get()) {
+            // The kernel has chosen it, and stamps no file by an earlier one from now on.
+            self.files.array().runtime().note_told_time(given.tv_sec as u64 * 1_000_000_000 + given.tv_nsec as u64);
+        }
         is_present
+    }
+
+    /// Gives the file what closing it would, and keeps it open. A file that other processes have open
+    /// too is theirs to care for.
+    pub(crate) fn settle(&self) {
+        let is_present = self.flush_times();
+        if self.name() == Name::Has && self.shared().users.load(Ordering::Acquire) == 1 {
+            let _ = self.with_size_locked(|_| self.lock_all_stripes().map(|_held| self.trim(is_present)));
+        }
     }
 
     /// Returns the time of the last write if the members do not have it yet, in ns since 1970, and

@@ -68,6 +68,60 @@ fn volatile_members_hear_of_synced_writes_within_a_moment_and_at_the_close() {
 }
 
 #[test]
+fn a_write_has_no_earlier_time_than_what_was_told_before() {
+    let array = TestArray::new(Level::Raid5, 3, 65536);
+    let file = opened(&array);
+    // As of a file that Linux 6.13 or later has stamped by the fine clock.
+    let told_ns = sys::clock::realtime_coarse_ns() + 5_000_000;
+    array.files.array().runtime().note_told_time(told_ns);
+    write(&file, 0, b"2");
+    assert!(file.pending_modified_ns().unwrap() >= told_ns);
+}
+
+#[test]
+fn what_was_told_before_the_last_write_may_become_later_at_the_close() {
+    let array = TestArray::new(Level::Raid5, 3, 65536);
+    let file = opened(&array);
+    let stat = || std::fs::metadata(array.member_path(0).join("data/f")).unwrap();
+    // A machine that is busy may take longer than a moment between the write and the close.
+    let is_one = (0..100).any(|_| {
+        write(&file, 0, b"2");
+        assert!(file.pending_modified_ns().is_some());
+        write(&file, 0, b"3");
+        file.flush_times();
+        (stat().mtime(), stat().mtime_nsec()) == (stat().ctime(), stat().ctime_nsec())
+    });
+    assert!(is_one);
+    write(&file, 0, b"4");
+    let told_ns = file.pending_modified_ns().unwrap();
+    file.flush_times();
+    assert_eq!(stat().mtime() as u64 * 1_000_000_000 + stat().mtime_nsec() as u64, told_ns);
+}
+
+#[test]
+fn a_file_that_is_about_to_be_closed_has_the_times_that_it_keeps() {
+    let array = TestArray::new(Level::Raid5, 3, 65536);
+    let attribute = array.create("f");
+    let both = || {
+        let stat = std::fs::metadata(array.member_path(0).join("data/f")).unwrap();
+        ((stat.mtime(), stat.mtime_nsec()), (stat.ctime(), stat.ctime_nsec()))
+    };
+    let file = array.open("f", attribute);
+    // A machine that is busy may take longer than a moment between the write and the close.
+    let is_one = (0..100).any(|round| {
+        write(&file, round * 100_000, b"1");
+        file.settle_at_close();
+        let (modified, changed) = both();
+        modified == changed
+    });
+    assert!(is_one, "{:?}", both());
+    let told = both();
+    std::thread::sleep(Duration::from_millis(20));
+    drop(file);
+    assert_eq!(both(), told, "the close changes them");
+}
+
+#[test]
 fn members_that_keep_bytes_hear_of_every_synced_write() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let array = TestArray::in_directory(directory, Level::Raid5, 3, 65536);

@@ -184,6 +184,7 @@ impl Namespace {
     }
 
     fn told(&self, mut stat: Stat, known: Option<Known>) -> Stat {
+        self.note_told_time(stat.st_ctime, stat.st_ctime_nsec);
         let Some(Known { told, nameless }) = known else { return stat };
         stat.st_size = told.size as i64;
         if let Some([device, inode]) = told.identity {
@@ -233,6 +234,13 @@ impl Namespace {
         Ok(self.told_more(stat, known.unwrap_or(None)))
     }
 
+    /// As [`Self::fstatx`], but fails where a member that has failed can only tell what its own
+    /// backing file is like.
+    pub fn fstatx_surely(&self, fd: BorrowedFd<'_>, node: &Node, flags: AtFlags, mask: StatxFlags) -> Result<Statx> {
+        let (stat, known) = self.ask_more(fd, node, flags, mask)?;
+        Ok(self.told_more(stat, known?))
+    }
+
     fn ask_more(
         &self,
         fd: BorrowedFd<'_>,
@@ -251,7 +259,14 @@ impl Namespace {
         Ok((stat, known))
     }
 
+    /// Notes that a program is told when something was changed: no write has an earlier time from now
+    /// on.
+    fn note_told_time(&self, seconds: i64, nanoseconds: u64) {
+        self.array().runtime().note_told_time((seconds.max(0) as u64).saturating_mul(NS_PER_SECOND).saturating_add(nanoseconds));
+    }
+
     fn told_more(&self, mut stat: Statx, known: Option<Known>) -> Statx {
+        self.note_told_time(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec.into());
         let Some(Known { told, nameless }) = known else { return stat };
         stat.stx_size = told.size;
         if let Some([device, inode]) = told.identity {

@@ -3,10 +3,10 @@
 use crate::{
     caller,
     session::{Answer, Done, Session},
-    wire::{self, AttributesOut, GetattrIn, GetxattrIn, GetxattrOut, Header, SetattrIn, SetxattrIn, valid},
+    wire::{self, AttributesOut, GetattrIn, GetxattrIn, GetxattrOut, Header, SetattrIn, SetxattrIn, StatxIn, StatxOut, valid},
 };
 use file::FileRef;
-use namespace::{Access, AtFlags, FileType, Namespace, Node as Kind, OFlags, Timestamps, XattrFlags, handover};
+use namespace::{Access, AtFlags, FileType, Namespace, Node as Kind, OFlags, StatxFlags, Timestamps, XattrFlags, handover};
 use std::{thread, time::Duration};
 use sys::rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT, fstat};
 use sys::{AsFd as _, BorrowedFd, OsError, Result};
@@ -54,6 +54,15 @@ impl Session {
     fn tell_attributes(&self, header: &Header, handle: Option<u64>, answer: &mut Answer) -> Result<Done> {
         let stat = self.on(header, handle, |fd, kind| caller::as_root(|| self.names.fstat_surely(fd, kind)))?;
         answer.put(&AttributesOut { attributes: (&stat).into(), ..AttributesOut::default() })
+    }
+
+    /// Tells what a program asks for that wants the time of birth (statx(2)).
+    pub(crate) fn tell_more(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
+        let (asked, _) = wire::split::<StatxIn>(body)?;
+        let handle = (asked.flags & wire::GETATTR_HANDLE != 0).then_some(asked.handle);
+        let (flags, mask) = (AtFlags::empty(), StatxFlags::BASIC_STATS | StatxFlags::BTIME);
+        let stat = self.on(header, handle, |fd, kind| caller::as_root(|| self.names.fstatx_surely(fd, kind, flags, mask)))?;
+        answer.put(&StatxOut::from(&stat))
     }
 
     pub(crate) fn set_attributes(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {

@@ -53,6 +53,11 @@ impl<'a> Counting<'a> {
                     self.note(session, asked.handle, Way::Write, asked.offset, bytes, begun);
                 }
             }
+            op::COPY_FILE_RANGE => {
+                let bytes = answer.first_word().unwrap_or(0) as usize;
+                counts.read(bytes);
+                counts.write(bytes);
+            }
             op::FSYNC | op::FSYNCDIR => counts.call(Kind::Sync),
             // Of these no program knows.
             op::FORGET | op::BATCH_FORGET | op::INTERRUPT | op::INIT | op::DESTROY => {}

@@ -72,12 +72,12 @@ impl Session {
             caller::losing_set_id(asked.open_flags & wire::OPEN_KILL_SET_ID != 0, || file.truncate(0))?;
             tell_modified(file, opened.anchor.as_fd());
         }
-        answer.put(&self.handle(header.node, opened, cached))
+        answer.put(&self.handle(header.node, opened, flags, cached))
     }
 
-    fn handle(&self, node: u64, opened: Opened, cached: Option<Cached>) -> OpenOut {
+    fn handle(&self, node: u64, opened: Opened, opened_with: OFlags, cached: Option<Cached>) -> OpenOut {
         let flags = if matches!(opened.node, Kind::File(_)) { wire::OPEN_DIRECT_IO } else { 0 };
-        OpenOut { handle: self.handles.enter(node, opened, cached), flags, padding: 0 }
+        OpenOut { handle: self.handles.enter(node, opened, opened_with, cached), flags, padding: 0 }
     }
 
     /// Makes a file, or opens the one that another has made meanwhile; or makes a file without a
@@ -99,9 +99,10 @@ impl Session {
             let open = |link: &[u8]| openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
             self.entry(self.names.with_link(opened.anchor.as_fd(), &opened.node, open)?, None)
         })?;
-        let cached = cached(&opened, OFlags::from_bits_retain(asked.flags));
+        let flags = OFlags::from_bits_retain(asked.flags);
+        let cached = cached(&opened, flags);
         let cached = cached.inspect_err(|_| self.nodes.forget(entry.node, 1))?;
-        answer.put(&CreateOut { entry, open: self.handle(entry.node, opened, cached) })
+        answer.put(&CreateOut { entry, open: self.handle(entry.node, opened, flags, cached) })
     }
 
     /// Runs `act` on an open file.
@@ -205,10 +206,16 @@ impl Session {
         })
     }
 
-    /// A program has closed a descriptor: its locks by fcntl(2) on the file go.
+    /// A program has closed a descriptor: its locks by fcntl(2) on the file go, and the program is told
+    /// the times now that the file keeps. The handle is released later.
     pub(crate) fn flush(&self, header: &Header, body: &[u8]) -> Result<Done> {
         let (asked, _) = wire::split::<FlushIn>(body)?;
         self.locks.forget_owner(header.node, asked.lock_owner);
+        if let Ok(opened) = self.handles.get(asked.handle)
+            && let (Kind::File(file), true) = (&opened.node, opened.is_for_writing)
+        {
+            caller::as_root(|| file.settle_at_close());
+        }
         Ok(Done::Answered)
     }
 
@@ -234,7 +241,7 @@ impl Session {
             }
             opened => opened?,
         };
-        answer.put(&self.handle(header.node, inside(opened)?, None))
+        answer.put(&self.handle(header.node, inside(opened)?, OFlags::RDONLY, None))
     }
 
     /// Names in a directory, from a position on. Reading from the beginning reads the directory
@@ -283,7 +290,7 @@ impl Session {
 }
 
 /// Refuses what no kernel sends: a range that ends after the largest offset of a file.
-fn require_range(offset: u64, bytes: u64) -> Result<()> {
+pub(crate) fn require_range(offset: u64, bytes: u64) -> Result<()> {
     let fits = offset.checked_add(bytes).is_some_and(|end| end <= i64::MAX as u64);
     if fits { Ok(()) } else { Err(OsError::INVAL) }
 }

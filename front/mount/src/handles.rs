@@ -3,7 +3,7 @@
 
 use crate::{
     handover::Predecessor,
-    wire::{self, Header, OpenIn, SetattrIn, WriteIn, op, valid},
+    wire::{self, CopyIn, Header, OpenIn, SetattrIn, WriteIn, op, valid},
 };
 use file::Cached;
 use namespace::{FileType, Node, OFlags, Opened};
@@ -36,6 +36,10 @@ pub(crate) struct Handle {
     /// Of a directory, the names when it was last read from its beginning: positions count these.
     listed: Mutex<Vec<Listed>>,
     predecessor: OnceLock<Predecessor>,
+    /// What is written is to be durable at once (O_SYNC, O_DSYNC).
+    pub(crate) is_synced: bool,
+    /// It is open for writing.
+    pub(crate) is_for_writing: bool,
     /// Of a file that is open for reading and writing, which the program may map shared and writable.
     _cached: Option<Cached>,
 }
@@ -95,11 +99,13 @@ impl Handles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives out a number for what is open on a node.
-    pub(crate) fn enter(&self, node: u64, opened: Opened, cached: Option<Cached>) -> u64 {
+    /// Gives out a number for what is open on a node, which was opened with these flags.
+    pub(crate) fn enter(&self, node: u64, opened: Opened, flags: OFlags, cached: Option<Cached>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (listed, predecessor) = (Mutex::default(), OnceLock::new());
-        let handle = Handle { opened, node, listed, predecessor, _cached: cached };
+        let is_synced = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
+        let is_for_writing = flags & OFlags::RWMODE != OFlags::RDONLY;
+        let handle = Handle { opened, node, listed, predecessor, is_synced, is_for_writing, _cached: cached };
         self.open().insert(number, Arc::new(handle));
         number
     }
@@ -141,13 +147,15 @@ impl Handles {
             return false;
         }
         let mut refused = self.refused();
-        let Some(noted) = refused.get(&header.node) else { return false };
+        let copy = wire::split::<CopyIn>(body).ok().filter(|_| header.operation == op::COPY_FILE_RANGE);
+        let node = copy.map_or(header.node, |(asked, _)| asked.to_node);
+        let Some(noted) = refused.get(&node) else { return false };
         let cut = wire::split::<SetattrIn>(body).ok().filter(|_| header.operation == op::SETATTR).map(|(asked, _)| asked);
         let cut = cut.filter(|asked| asked.valid & valid::SIZE != 0);
         let changes = match header.operation {
             op::WRITE => wire::split::<WriteIn>(body).is_ok_and(|(asked, _)| asked.write_flags & wire::WRITE_CACHE == 0),
             op::OPEN => wire::split::<OpenIn>(body).is_ok_and(|(asked, _)| asked.flags & OFlags::TRUNC.bits() != 0),
-            op::FALLOCATE => true,
+            op::FALLOCATE | op::COPY_FILE_RANGE => true,
             _ => cut.is_some(),
         };
         if !changes && noted.thread != header.process {
@@ -159,7 +167,7 @@ impl Handles {
                 && noted.thread == header.process
         };
         let is_kernels = cut.is_some_and(is_its) && noted.at.elapsed() < CUT_WITHIN;
-        refused.remove(&header.node);
+        refused.remove(&node);
         self.refused_count.store(refused.len(), Ordering::Release);
         is_kernels
     }

@@ -18,6 +18,7 @@ pub mod apart;
 mod attributes;
 mod caller;
 mod closed;
+mod copies;
 mod counts;
 mod data;
 mod file_handle;

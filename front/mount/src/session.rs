@@ -104,6 +104,11 @@ impl Answer {
         Ok(Done::Answered)
     }
 
+    /// The room for what is not put yet.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.bytes..]
+    }
+
     /// The first four bytes put, as a number.
     pub(crate) fn first_word(&self) -> Option<u32> {
         self.buffer[..self.bytes].first_chunk().copied().map(u32::from_le_bytes)
@@ -283,6 +288,7 @@ impl Session {
         match header.operation {
             op::LOOKUP => self.lookup(header, body, answer),
             op::GETATTR => self.get_attributes(header, body, answer),
+            op::STATX => self.tell_more(header, body, answer),
             op::SETATTR => self.set_attributes(header, body, answer),
             op::READLINK => self.read_link(header, answer),
             op::SYMLINK => self.make_symlink(header, body, answer),
@@ -298,6 +304,7 @@ impl Session {
             op::WRITE => self.write(header, body, answer),
             op::FALLOCATE => self.allocate(body),
             op::LSEEK => self.seek(body, answer),
+            op::COPY_FILE_RANGE => self.copy_range(body, answer),
             op::FSYNC => self.sync(body),
             op::FLUSH => self.flush(header, body),
             op::RELEASE | op::RELEASEDIR => self.release(body),

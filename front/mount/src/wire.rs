@@ -6,7 +6,7 @@
 //! every structure is read with a check of its length, and an answer to a request that is too short
 //! is `INVAL`.
 
-use sys::rustix::fs::Stat;
+use sys::rustix::fs::{Stat, Statx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The version that is spoken; an older kernel says its own minor number.
@@ -68,6 +68,8 @@ from_kernel! {
     InterruptIn { unique: u64 }
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     LseekIn { handle: u64, offset: u64, whence: u32, padding: u32 }
+    CopyIn { handle: u64, from: u64, to_node: u64, to_handle: u64, to: u64, bytes: u64, flags: u64 }
+    StatxIn { flags: u32, padding: u32, handle: u64, hints: u32, mask: u32 }
     IoctlIn { handle: u64, flags: u32, command: u32, argument: u64, in_bytes: u32, out_bytes: u32 }
 }
 
@@ -84,6 +86,13 @@ to_kernel! {
     /// All times of validity are zero: the other door may change names and attributes at any time.
     EntryOut { node: u64, generation: u64, entry_valid: u64, attributes_valid: u64, entry_ns: u32, attributes_ns: u32, attributes: Attributes }
     AttributesOut { valid: u64, valid_ns: u32, padding: u32, attributes: Attributes }
+    Time { seconds: i64, nanoseconds: u32, padding: u32 }
+    /// As [`AttributesOut`], with what statx(2) tells besides.
+    StatxOut {
+        valid: u64, valid_ns: u32, out_flags: u32, spare: [u64; 2], mask: u32, block_bytes: u32, flags: u64, links: u32, user: u32,
+        group: u32, mode: u16, padding: u16, inode: u64, size: u64, blocks: u64, flags_known: u64, access: Time, birth: Time,
+        change: Time, modification: Time, device: [u32; 2], on_device: [u32; 2], more: [u64; 14],
+    }
     OpenOut { handle: u64, flags: u32, padding: u32 }
     CreateOut { entry: EntryOut, open: OpenOut }
     WriteOut { bytes: u32, padding: u32 }
@@ -139,7 +148,9 @@ pub(crate) mod op {
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
+    pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const TMPFILE: u32 = 51;
+    pub(crate) const STATX: u32 = 52;
 }
 
 /// What is asked of the kernel when a mount begins.
@@ -229,6 +240,29 @@ impl From<&Stat> for Attributes {
     }
 }
 
+impl From<&Statx> for StatxOut {
+    fn from(stat: &Statx) -> Self {
+        let time = |time: sys::rustix::fs::StatxTimestamp| Time { seconds: time.tv_sec, nanoseconds: time.tv_nsec, padding: 0 };
+        Self {
+            mask: stat.stx_mask,
+            block_bytes: stat.stx_blksize,
+            links: stat.stx_nlink,
+            user: stat.stx_uid,
+            group: stat.stx_gid,
+            mode: stat.stx_mode,
+            inode: stat.stx_ino,
+            size: stat.stx_size,
+            blocks: stat.stx_blocks,
+            access: time(stat.stx_atime),
+            birth: time(stat.stx_btime),
+            change: time(stat.stx_ctime),
+            modification: time(stat.stx_mtime),
+            device: [stat.stx_rdev_major, stat.stx_rdev_minor],
+            ..Self::default()
+        }
+    }
+}
+
 /// A device number as the kernel packs it into 32 bits (new_encode_dev).
 fn packed_device(device: u64) -> u32 {
     let (major, minor) = (sys::rustix::fs::major(device), sys::rustix::fs::minor(device));
@@ -249,6 +283,7 @@ mod tests {
         let lengths =
             [size_of::<Header>(), size_of::<SetattrIn>(), size_of::<WriteIn>(), size_of::<LockIn>(), size_of::<IoctlIn>()];
         assert_eq!(lengths, [40, 88, 40, 48, 32]);
+        assert_eq!([size_of::<CopyIn>(), size_of::<StatxIn>(), size_of::<StatxOut>()], [56, 24, 288]);
         let lengths = [size_of::<InitOut>(), size_of::<EntryOut>(), size_of::<AttributesOut>(), size_of::<StatfsOut>()];
         assert_eq!(lengths, [64, 128, 104, 80]);
     }
