@@ -14,17 +14,21 @@
 //! - before that call all that the successor holds is durable, and after it nothing is written to
 //!   the old member but the note that it was replaced;
 //! - the old member's own superblock calls that member out from then on, so the old member is not
-//!   believed where no other member tells better.
+//!   believed where no other member tells better;
+//! - before that call both directories are marked ([`MemberEntry::REPLACED`]). So whichever of them is
+//!   used first after a death in between, a start with the other one is refused ([`require_present`]),
+//!   and does not put the one that is used out.
 
 use crate::Array;
 use crate::access;
 use crate::changed::{put_kept, remove_left};
 use crate::claim::inspect_alone;
+use crate::config::Config;
 use crate::error::AttachError;
 use crate::fill::stale;
 use crate::journal::copy_onto;
 use crate::limited::write_fully;
-use crate::member::{inspect, read_fully_at};
+use crate::member::{Finding, inspect, read_fully_at};
 use crate::regular::open_regular;
 use crate::runtime::Directory;
 use crate::sums_files;
@@ -214,10 +218,10 @@ impl Array {
             // All have the same update after this, and can be written.
             self.rewrite_superblocks(|_| {})?;
             let own = self.members[slot].meta().ok_or(OsError::NODEV)?;
-            let (old, old_copy) = read(own)?;
+            let (old, _) = read(own)?;
             let mut next = old.clone();
             let state = if lacks { MemberState::Rebuilding } else { MemberState::InSync };
-            let flags = old.members[slot].flags;
+            let flags = old.members[slot].flags & !MemberEntry::REPLACED;
             next.members[slot] = MemberEntry { uuid: successor.begun.member_uuid, state, out_count: 0, flags };
             next.event_count += 1;
             next.previous_update_id = old.update_id;
@@ -227,14 +231,18 @@ impl Array {
             self.runtime.note_directory(slot, Directory::default());
             let (_, copy) = read(&successor.meta)?;
             let copy_sequence = successor.begun.copy_sequence + 1;
-            write_copy(&successor.meta, &Superblock { copy_sequence, ..for_slot(&next, slot) }, Superblock::next_copy(copy))?;
+            let taken = Superblock { copy_sequence, ..for_slot(&next, slot) };
+            write_copy(&successor.meta, &marked(&taken, true), Superblock::next_copy(copy))?;
+            // A member may be replaced because it fails.
+            let _ = mark(own, true);
             if let Err(error) = commit() {
                 // What could be left of it is no harm: the array goes on without, and is ahead of
                 // it with its next use.
                 let _ = start_superblock(&successor.meta, &successor.begun);
+                let _ = mark(own, false);
                 return Ok(Err(error));
             }
-            let is_noted = write_replaced(own, &old, old_copy).is_ok();
+            let is_noted = write_replaced(own).is_ok();
             let others = self.in_use().without(slot);
             self.follow_update(others, old.update_id, next.update_id);
             for other in others.iter() {
@@ -245,42 +253,93 @@ impl Array {
                     write_copy(meta, &written, Superblock::next_copy(copy))
                 });
             }
+            // With the mark it is the member as well.
+            let _ = mark(&successor.meta, false);
             Ok(Ok(Swapped { is_noted }))
         })
     }
 }
 
+/// Refuses members that are out of date: another directory has the place of one of them, and the array
+/// goes on with that one. `findings` are of one array, of which `newest` is the newest superblock. A
+/// start would do without the directory that has the place, put that on record, and so take away what
+/// makes the array redundant.
+///
+/// # Errors
+/// [`AttachError::OutOfDate`].
+pub(crate) fn require_present<'a>(
+    config: &Config,
+    newest: &Superblock,
+    mut findings: impl Iterator<Item = &'a Finding>,
+) -> Result<(), AttachError> {
+    let is_renewed = |path: &[u8]| config.renewed.as_deref() == Some(path);
+    let has_no_place = |finding: &&Finding| finding.superblock().is_some_and(|own| gave_place(own, newest));
+    match findings.find(|finding| has_no_place(finding) && !is_renewed(&finding.path)) {
+        Some(finding) => Err(AttachError::OutOfDate { path: finding.path.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Tells whether another directory has the place of the member with the superblock `own`, and `newest`,
+/// the array's newest superblock, has a member in use in that place.
+#[must_use]
+pub fn gave_place(own: &Superblock, newest: &Superblock) -> bool {
+    let (own_entry, present) = (&own.members[own.slot], &newest.members[own.slot]);
+    // Where both name one member, an exchange was cut short before the others could name the new one.
+    let is_exchanged = present.uuid != own.member_uuid || !own_entry.state.is_in_use();
+    own.array_uuid == newest.array_uuid && own_entry.is_replaced() && present.state.is_in_use() && is_exchanged
+}
+
 /// Has the superblock in a directory say that another directory has taken its member's place, where
-/// the superblock `newest` names another member in that slot. Returns whether it says so.
+/// the superblock `newest` names another member in that slot. Returns whether it says so. Where
+/// `newest` says that the member is out, the superblock is marked, which counts once another member is
+/// named.
 ///
 /// # Errors
 /// As for a start that finds that directory, and what the kernel says.
 pub fn note_replaced(path: &[u8], newest: &Superblock) -> Result<bool, AttachError> {
     let finding = inspect(path)?;
-    let is_replaced = |own: &Superblock| own.array_uuid == newest.array_uuid && newest.members[own.slot].uuid != own.member_uuid;
-    if !finding.superblock().is_some_and(is_replaced) {
+    let Some(own) = finding.superblock().filter(|own| own.array_uuid == newest.array_uuid) else { return Ok(false) };
+    let Some(present) = newest.members.get(own.slot) else { return Ok(false) };
+    let is_replaced = present.uuid != own.member_uuid;
+    if !is_replaced && present.state.is_in_use() {
         return Ok(false);
     }
     let failed = |error| AttachError::os(path, "write the superblock of", error);
     let meta = finding.meta().ok_or(OsError::NODEV).map_err(failed)?;
-    let (own, copy) = read(meta).map_err(failed)?;
-    if !own.members[own.slot].is_replaced() {
-        write_replaced(meta, &own, copy).map_err(failed)?;
+    let entry = own.members[own.slot];
+    let is_noted = entry.is_replaced() && (!is_replaced || !entry.state.is_in_use());
+    if !is_noted {
+        if is_replaced { write_replaced(meta) } else { mark(meta, true) }.map_err(failed)?;
     }
-    Ok(true)
+    Ok(is_replaced)
 }
 
-/// Has a member's superblock, of which `copy` is the newest, say that another directory has its
-/// place.
-fn write_replaced(meta: &OwnedFd, own: &Superblock, copy: usize) -> Result<(), OsError> {
-    let mut replaced = own.clone();
+/// Has a member's superblock say that another directory has its place.
+fn write_replaced(meta: &OwnedFd) -> Result<(), OsError> {
+    let (own, copy) = read(meta)?;
+    let mut replaced = marked(&own, true);
     let entry = &mut replaced.members[own.slot];
     entry.state = MemberState::Stale;
-    entry.flags |= MemberEntry::REPLACED;
     entry.out_count = own.event_count;
     replaced.copy_sequence += 1;
     replaced.update_ns = sys::clock::realtime_coarse_ns();
     write_copy(meta, &replaced, Superblock::next_copy(copy))
+}
+
+/// Marks a member's superblock, or takes the mark from it ([`marked`]).
+fn mark(meta: &OwnedFd, is_so: bool) -> Result<(), OsError> {
+    let (own, copy) = read(meta)?;
+    let written = Superblock { copy_sequence: own.copy_sequence + 1, ..marked(&own, is_so) };
+    write_copy(meta, &written, Superblock::next_copy(copy))
+}
+
+/// Returns a superblock that says of its own member, or says no more, that another directory has its
+/// place if the other members' superblocks name another one there.
+fn marked(own: &Superblock, is_so: bool) -> Superblock {
+    let mut marked = own.clone();
+    marked.members[own.slot].set_flag(MemberEntry::REPLACED, is_so);
+    marked
 }
 
 /// Copies what lies behind the header of a table. Holes stay holes.
