@@ -45,12 +45,7 @@ impl NewName {
     }
 
     /// As [`Self::begin`], with the locks of `directories` as well.
-    pub(crate) fn begin_among(
-        name: &ArrayName,
-        file: PathBuf,
-        for_all: bool,
-        directories: &[PathBuf],
-    ) -> Result<Self, Failure> {
+    pub(crate) fn begin_among(name: &ArrayName, file: PathBuf, for_all: bool, directories: &[PathBuf]) -> Result<Self, Failure> {
         let directory = file.parent().unwrap_or(Path::new("/"));
         let mut made = Vec::new();
         make_directories(directory, for_all, &mut made).map_err(|error| cannot(directory, "be created", &error))?;

@@ -21,8 +21,8 @@ use std::{
 use sys::rustix::{
     fs::{
         AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-        chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat, ftruncate, futimens, linkat, listxattr, llistxattr, removexattr,
-        mkdirat, mknodat, openat, readlinkat, statat, symlinkat, unlinkat, utimensat,
+        chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat, ftruncate, futimens, linkat, listxattr,
+        llistxattr, mkdirat, mknodat, openat, readlinkat, removexattr, statat, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
     process::geteuid,

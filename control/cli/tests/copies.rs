@@ -311,7 +311,10 @@ fn a_target_with_a_slash_at_its_end_is_a_directory() {
     assert_eq!(bench.create().status.code(), Some(0));
     fs::write(bench.path("file"), "content").unwrap();
     let (status, line) = refused(&bench.run(&["add", "--array", "db", "file", "/data/new/"]));
-    assert_eq!((status, line.as_str()), (1, "cxlraid: /data/new/: no such directory; make it, or leave out the slash at the end"));
+    assert_eq!(
+        (status, line.as_str()),
+        (1, "cxlraid: /data/new/: no such directory; make it, or leave out the slash at the end")
+    );
     assert!(!bench.path("m0/data/new").exists());
     assert!(bench.run(&["add", "--array", "db", "file", "/data/"]).status.success());
     assert!(bench.path("m0/data/file").is_file());
@@ -332,7 +335,8 @@ fn a_deep_tree_is_copied() {
     fs::write(deep.join("file"), "content").unwrap();
     let script = "ulimit -Sn 256; exec \"$@\"";
     let command = env!("CARGO_BIN_EXE_cxlraid");
-    for copy in [["add", "--array", "db", "-r", "tree", "/data/tree"], ["retrieve", "--array", "db", "-r", "/data/tree", "back"]] {
+    for copy in [["add", "--array", "db", "-r", "tree", "/data/tree"], ["retrieve", "--array", "db", "-r", "/data/tree", "back"]]
+    {
         let output = bench.program(Path::new("sh"), &[&["-c", script, "sh", command], &copy[..]].concat()).output().unwrap();
         assert!(output.status.success(), "{copy:?}: {}", err(&output));
     }

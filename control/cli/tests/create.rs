@@ -196,8 +196,19 @@ fn a_locked_directory_of_names_keeps_no_command() {
 
 /// Calls by which a creation changes something.
 const CHANGING: [&str; 13] = [
-    "mkdirat", "pwrite64", "write", "fsync", "fdatasync", "renameat", "linkat", "ftruncate", "fallocate", "unlink", "unlinkat",
-    "fchmod", "flock",
+    "mkdirat",
+    "pwrite64",
+    "write",
+    "fsync",
+    "fdatasync",
+    "renameat",
+    "linkat",
+    "ftruncate",
+    "fallocate",
+    "unlink",
+    "unlinkat",
+    "fchmod",
+    "flock",
 ];
 
 /// Runs a creation under strace, and kills it at the call of this kind with this number, from 1 on, if one

@@ -257,9 +257,11 @@ fn an_operators_rebuild_is_not_taken_for_one_that_was_cut_short() {
     let monitor = started(&bench);
     std::thread::sleep(Duration::from_millis(2500));
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", monitor.0.id())).unwrap();
-    assert!(!children.split_whitespace().any(|child| {
-        fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("rebuild"))
-    }));
+    assert!(
+        !children
+            .split_whitespace()
+            .any(|child| { fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("rebuild")) })
+    );
     let _ = rebuild.kill();
     let _ = rebuild.wait();
     // Now it was cut short.

@@ -116,7 +116,10 @@ fn paths_that_are_out_of_date_are_refused_and_change_nothing() {
         for attempt in attempts {
             let (status, line) = refused(&bench.run(attempt));
             assert_eq!(status, 1, "{attempt:?}: {line}");
-            assert!(line.contains("/m1: another directory has taken the place of this one in the array, "), "{attempt:?}: {line}");
+            assert!(
+                line.contains("/m1: another directory has taken the place of this one in the array, "),
+                "{attempt:?}: {line}"
+            );
         }
         let ran = on_array(&bench, &["sh", "-c", "echo x > /data/y"]).arg("--").output().unwrap();
         assert_fine(&ran);

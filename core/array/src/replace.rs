@@ -371,3 +371,96 @@ impl core::fmt::Debug for Successor {
         write!(formatter, "{}", units::Shown(&self.path))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::superblock::death;
+    use crate::test_array::{Home, three_members};
+    use layout::Level;
+    use units::MemberSet;
+
+    /// Ends the use of an array, as the death of its last process does.
+    fn end(array: Array) {
+        let _ = array.runtime.remove();
+        drop(array);
+    }
+
+    /// An array whose configuration has the new directory since the instant at which the exchange was
+    /// killed: what lists both directories, the one before and the one after.
+    fn killed_exchange(name: &str, writes: u32) -> (Home, Config, Config) {
+        let (home, before) = three_members(name, Level::Raid5);
+        let array = Array::attach_holding(&before).unwrap();
+        std::fs::create_dir_all(home.path("new/data")).unwrap();
+        let new = home.path("new").into_os_string().into_encoded_bytes();
+        std::fs::rename(home.path("new/data"), home.path("data")).unwrap();
+        let successor = array.begin_successor(1, &new).unwrap();
+        std::fs::rename(home.path("data"), home.path("new/data")).unwrap();
+        array.fill_successor(1, &successor, &[]).unwrap();
+        let _ = array.swap_member(1, &successor, false, || {
+            death::after(writes);
+            Ok::<_, ()>(())
+        });
+        death::after(u32::MAX);
+        end(array);
+        let mut after = before.clone();
+        after.mounts[1] = new;
+        (home, before, after)
+    }
+
+    /// Whichever directory is used first after that instant has the place, and the other is refused. Who
+    /// starts with the other one does not put the first one out.
+    #[test]
+    fn a_directory_without_a_place_is_refused_and_puts_no_other_out() {
+        for writes in 0..6 {
+            for is_old_first in [true, false] {
+                let (home, before, after) = killed_exchange("exchange", writes);
+                let (first, second) = if is_old_first { (&before, &after) } else { (&after, &before) };
+                let what = std::format!("{writes} writes, the old one first: {is_old_first}");
+                if is_old_first && writes > 0 {
+                    // It says itself that it has no place any more.
+                    let refused = Array::attach(&before).map(drop).unwrap_err();
+                    assert!(matches!(refused, AttachError::OutOfDate { .. }), "{what}: {refused}");
+                } else {
+                    let array = Array::attach(first).unwrap();
+                    assert_eq!(array.in_use(), MemberSet::first(3), "{what}");
+                    array.before_change().unwrap();
+                    end(array);
+                    for _ in 0..2 {
+                        let refused = Array::attach(second).map(drop).unwrap_err();
+                        assert!(matches!(refused, AttachError::OutOfDate { .. }), "{what}: {refused}");
+                        assert!(Array::foresee(second).is_err(), "{what}");
+                    }
+                }
+                let used = if is_old_first && writes == 0 { &before } else { &after };
+                let array = Array::attach(used).unwrap();
+                assert_eq!(array.in_use(), MemberSet::first(3), "{what}");
+                array.before_change().unwrap();
+                end(array);
+                // Only a member's own superblock says that it was replaced.
+                for member in ["m0", "m2"] {
+                    let meta = std::fs::File::open(home.path(member).join(".cxlraid")).unwrap();
+                    let (superblock, _) = read(&meta.into()).unwrap();
+                    assert!(superblock.members.iter().all(|entry| !entry.is_replaced()), "{what}: {member}");
+                }
+            }
+        }
+    }
+
+    /// What is to be made anew counts for nothing; and where the array has no member in that place, there is
+    /// none to be put out.
+    #[test]
+    fn a_directory_that_was_replaced_can_have_a_place_again() {
+        let (_home, before, after) = killed_exchange("again", u32::MAX);
+        assert!(Array::foresee(&before).is_err());
+        let renewed = Config { renewed: Some(before.mounts[1].clone()), ..before.clone() };
+        assert_eq!(Array::foresee(&renewed).unwrap()[1].standing, crate::Standing::Stale);
+        let array = Array::attach(&after).unwrap();
+        array.fail_member(1).unwrap();
+        array.before_change().unwrap();
+        end(array);
+        let array = Array::attach(&before).unwrap();
+        assert_eq!(array.in_use(), MemberSet::first(3).without(1));
+        end(array);
+    }
+}
