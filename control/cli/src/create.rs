@@ -151,8 +151,8 @@ fn journal_file(place: &JournalPlace) -> Option<PathBuf> {
     Some(if path.is_dir() { path.join("cxlraid.journal") } else { path.to_owned() })
 }
 
-/// Tells whether a directory is blank, or holds what a creation left that was cut short before the array
-/// was there: it is begun again.
+/// Tells whether a directory is blank, or holds what a creation left that was cut short before the
+/// array was there: it is begun again.
 fn is_unfinished(member: &Path) -> bool {
     match inspect::look(member) {
         Found::Blank => true,

@@ -220,9 +220,9 @@ fn described(registry: &Registry) -> Result<Vec<ArrayName>, Failure> {
     Ok(names)
 }
 
-/// Goes on as the files of the names say by now: a replacement changes which directories are members, an
-/// array may be forgotten and another one made under its name. An array none of whose names is there any
-/// more is watched as it was. `since_ns` is when this was done last.
+/// Goes on as the files of the names say by now: a replacement changes which directories are members,
+/// an array may be forgotten and another one made under its name. An array none of whose names is
+/// there any more is watched as it was. `since_ns` is when this was done last.
 fn follow_names(registry: &Registry, names: &[ArrayName], watched: &mut Vec<Watched>, since_ns: u64) {
     let found: Vec<(&ArrayName, NamedArray)> =
         names.iter().filter_map(|name| registry.find(name).ok().map(|found| (name, found))).collect();

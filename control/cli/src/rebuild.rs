@@ -78,9 +78,8 @@ impl Begin {
 /// once if no program uses the array, else as soon as every program has been started anew since the
 /// members were begun. Nobody else does so until what is returned is dropped. What was so before
 /// this command waited need not be so any more: `check` is asked before each attempt until a member
-/// is begun. `renewed` is a directory whose former place in an array
-/// counts for nothing. `begun` is called once its directory is that of a member: from then on programs are to
-/// find it.
+/// is begun. `renewed` is a directory whose former place in an array counts for nothing. `begun` is
+/// called once the directory is that of a member: from then on programs are to find it.
 fn fill(
     (source, renewed): (&Source, Option<&Path>),
     slots: &[Slot],

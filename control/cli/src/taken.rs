@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const TODO: &str = "give a directory that no array uses";
+const ADVICE: &str = "give a directory that no array uses";
 
 /// Refuses directories that are to be used by the array with this UUID, or by one that is to be made,
 /// where another array has them, or one that contains them or lies in them. The caller has the locks of
@@ -29,7 +29,7 @@ pub(crate) fn require_free(registry: &Registry, uuid: Option<&str>, directories:
         }
         for (_, other) in registry.all()?.iter().filter(|(_, other)| uuid != Some(other.uuid.as_str())) {
             let name = &other.name;
-            let todo = format!("{TODO}, or 'cxlraid forget {name}' if that array is gone");
+            let todo = format!("{ADVICE}, or 'cxlraid forget {name}' if that array is gone");
             let (members, spares) = (other.spec.members.iter(), other.spec.spares.iter());
             for (role, path) in members.map(|path| ("member", path)).chain(spares.map(|path| ("spare", path))) {
                 let theirs = real(path);

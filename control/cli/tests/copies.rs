@@ -248,15 +248,16 @@ fn a_file_that_is_lost_is_told_once_and_its_earlier_copy_stays() {
     assert_eq!(fs::metadata(bench.path("file")).unwrap().len(), 3_000_000);
 }
 
-/// acl(5) as the kernel keeps it (posix_acl_xattr.h): the owner and user 4242 may do all, others nothing.
+/// acl(5) as the kernel keeps it (posix_acl_xattr.h): the owner and user 4242 may do all, others
+/// nothing.
 fn access_list() -> Vec<u8> {
     let entries: [(u16, u16, u32); 5] = [(1, 7, u32::MAX), (2, 7, 4242), (4, 0, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
     let entry = |(tag, right, id): &(u16, u16, u32)| [&tag.to_le_bytes()[..], &right.to_le_bytes(), &id.to_le_bytes()].concat();
     [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
 }
 
-/// The rights that users have to a copy are those that they have to the original, also where the directory
-/// gives others to what is made in it, and where a file is written over that has others.
+/// The rights that users have to a copy are those that they have to the original, also where the
+/// directory gives others to what is made in it, and where a file is written over that has others.
 #[test]
 fn a_copy_has_no_access_list_that_its_original_has_not() {
     use std::os::unix::fs::PermissionsExt as _;

@@ -211,8 +211,8 @@ const CHANGING: [&str; 13] = [
     "flock",
 ];
 
-/// Runs a creation under strace, and kills it at the call of this kind with this number, from 1 on, if one
-/// is given. Returns how many such calls it made, and whether it was killed.
+/// Runs a creation under strace, and kills it at the call of this kind with this number, from 1 on, if
+/// one is given. Returns how many such calls it made, and whether it was killed.
 fn traced(bench: &Bench, create: &[&str], call: &str, when: Option<usize>) -> (usize, bool) {
     let (log, trace) = (bench.path("trace"), format!("trace={call}"));
     let mut words = vec!["-f", "-qq", "-o", log.to_str().unwrap(), "-e", &trace, "-e", "signal=none"];
@@ -259,7 +259,8 @@ fn a_creation_that_was_killed_is_given_again() {
             afresh(&bench);
             let (count, failed) = traced(&bench, &create, call, None);
             assert!(!failed);
-            for when in 1..=count {
+            // Most of the calls of one kind are made for one member after the other.
+            for when in (1..=count).step_by(if count > 6 && call != "pwrite64" { 3 } else { 1 }) {
                 afresh(&bench);
                 killed += usize::from(traced(&bench, &create, call, Some(when)).1);
                 let again = bench.run(&create);
@@ -274,7 +275,7 @@ fn a_creation_that_was_killed_is_given_again() {
                 assert!(added.status.success(), "{what}: {}", err(&added));
             }
         }
-        assert!(killed > 10 * calls.len() / 3, "{killed}");
+        assert!(killed > 3 * calls.len(), "{killed}");
         afresh(&bench);
     }
 }
@@ -356,12 +357,12 @@ fn a_directory_of_another_array_or_inside_of_one_is_refused() {
     // The members of an array without a name, too; and one another.
     assert!(bench.run(&["forget", "db"]).status.success());
     for attempt in [["n0", "n1", "m0/in"], ["n0", "n1", "link"], ["s", "n1", "inside"]] {
-        made("s/in");
-        let _ = std::os::unix::fs::symlink(bench.path("s/in"), bench.path("inside"));
+        // A directory with this one alone counts as empty.
+        made("s/lost+found");
+        let _ = std::os::unix::fs::symlink(bench.path("s/lost+found"), bench.path("inside"));
         let output = bench.run(&[&["create", "new", "--level", "5", "--at", "/new"], &attempt[..]].concat());
         assert!(err(&output).contains("lies inside "), "{attempt:?}: {}", err(&output));
     }
-    fs::remove_dir_all(bench.path("s/in")).unwrap();
     for member in ["e0", "e1-away"] {
         let report = out(&bench.run(&["examine", member]));
         let uuid = report.lines().find_map(|line| line.strip_prefix("├─ UUID: ")).unwrap().to_owned();

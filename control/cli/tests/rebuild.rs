@@ -126,3 +126,15 @@ fn a_rebuild_that_is_killed_goes_on_when_it_is_given_again() {
         assert_bears(&bench, missing);
     }
 }
+
+#[test]
+fn a_member_whose_directory_is_not_there_is_said_to_be_missing() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::rename(bench.path("m1"), bench.path("away")).unwrap();
+    for arguments in [&["rebuild", "db"][..], &["rebuild", "db", "m1"]] {
+        let (status, line) = refused(&bench.run(arguments));
+        let todo = "mount it, or make the directory; 'cxlraid replace' puts another in its place";
+        assert!(status == 1 && line.ends_with(&format!("/m1: is missing: no such directory; {todo}")), "{line}");
+    }
+}

@@ -115,8 +115,8 @@ impl New {
         AttachError::JournalNotMade { path, bytes: self.header.file_bytes(), error }
     }
 
-    /// Empties the file in which this journal is to be made, where it is what a creation left that was cut
-    /// short: `begun` are its superblocks, which name the file.
+    /// Empties the file in which this journal is to be made, where it is what a creation left that was
+    /// cut short: `begun` are its superblocks, which name the file.
     pub(crate) fn empty_what_is_left_of(&self, begun: &[Superblock]) {
         let Some(path) = &self.entry.path else { return };
         let is_named = |superblock: &&Superblock| superblock.journal.is_some_and(|entry| entry.path.as_ref() == Some(path));

@@ -408,8 +408,8 @@ mod tests {
         (home, before, after)
     }
 
-    /// Whichever directory is used first after that instant has the place, and the other is refused. Who
-    /// starts with the other one does not put the first one out.
+    /// Whichever directory is used first after that instant has the place, and the other is refused.
+    /// Who starts with the other one does not put the first one out.
     #[test]
     fn a_directory_without_a_place_is_refused_and_puts_no_other_out() {
         for writes in 0..6 {
@@ -447,8 +447,8 @@ mod tests {
         }
     }
 
-    /// What is to be made anew counts for nothing; and where the array has no member in that place, there is
-    /// none to be put out.
+    /// What is to be made anew counts for nothing; and where the array has no member in that place,
+    /// there is none to be put out.
     #[test]
     fn a_directory_that_was_replaced_can_have_a_place_again() {
         let (_home, before, after) = killed_exchange("again", u32::MAX);

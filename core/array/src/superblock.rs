@@ -37,8 +37,8 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     let draw = |place| New::draw(place, config.journal_lanes, superblock.array_uuid, config.level);
     let journal = config.journal.as_ref().map(draw).transpose()?;
     superblock.journal = journal.as_ref().map(|journal| journal.entry);
-    // A journal that is not on the members comes after superblocks of count 0 that name it: what a death
-    // leaves there is known by these.
+    // A journal that is not on the members comes after superblocks of count 0 that name it: what a
+    // death leaves there is known by these.
     let elsewhere = journal.as_ref().filter(|journal| journal.is_elsewhere());
     if let Some(journal) = elsewhere {
         let begun: Vec<Superblock> = roots.iter().filter_map(|root| unfinished(root)).collect();
@@ -754,8 +754,8 @@ mod tests {
         assert_eq!(read(&meta).unwrap(), (superblock, 0));
     }
 
-    /// Each of the first three writes is the beginning of a member, each of the last three the end of its
-    /// creation.
+    /// Each of the first three writes is the beginning of a member, each of the last three the end of
+    /// its creation.
     #[test]
     fn a_creation_that_was_cut_short_is_gone_on_with() {
         for writes in 0..6 {
