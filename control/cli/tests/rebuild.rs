@@ -4,7 +4,7 @@
 mod bench;
 
 use bench::{
-    err,
+    Bench, err,
     filled::{FILES, assert_bears, assert_whole, filled},
     out, refused,
 };
@@ -96,7 +96,7 @@ fn a_member_in_use_or_unknown_is_not_rebuilt() {
     assert!(line.contains("not a member of the array"), "{line}");
     fs::rename(bench.path("m1"), bench.path("away")).unwrap();
     let (_, line) = refused(&bench.run(&["rebuild", "db"]));
-    assert!(line.contains("does not exist"), "{line}");
+    assert!(line.contains("is missing: no such directory"), "{line}");
 }
 
 /// Kills the command at instants further and further on; each time the array works, and in the end
