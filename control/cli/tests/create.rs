@@ -227,14 +227,19 @@ fn traced(bench: &Bench, create: &[&str], call: &str, when: Option<usize>) -> (u
     (count, !ran.status.success())
 }
 
-/// Removes what a creation has made, and gives empty directories.
-fn afresh(bench: &Bench) {
-    let _ = bench.run(&["stop", "db"]);
-    for member in ["m0", "m1", "m2"] {
+/// Removes the runtime segments of the arrays that these are members of.
+fn remove_segments(bench: &Bench, members: &[&str]) {
+    for member in members {
         let report = out(&bench.run(&["examine", member]));
         let uuids = report.lines().filter_map(|line| line.strip_prefix("├─ UUID: "));
         uuids.for_each(|uuid| drop(fs::remove_file(format!("/dev/shm/cxlraid-{uuid}"))));
     }
+}
+
+/// Removes what a creation has made, and gives empty directories.
+fn afresh(bench: &Bench) {
+    let _ = bench.run(&["stop", "db"]);
+    remove_segments(bench, &["m0", "m1", "m2"]);
     for name in ["config", "state", "journal", "m0", "m1", "m2"] {
         let path = bench.path(name);
         let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -363,11 +368,7 @@ fn a_directory_of_another_array_or_inside_of_one_is_refused() {
         let output = bench.run(&[&["create", "new", "--level", "5", "--at", "/new"], &attempt[..]].concat());
         assert!(err(&output).contains("lies inside "), "{attempt:?}: {}", err(&output));
     }
-    for member in ["e0", "e1-away"] {
-        let report = out(&bench.run(&["examine", member]));
-        let uuid = report.lines().find_map(|line| line.strip_prefix("├─ UUID: ")).unwrap().to_owned();
-        let _ = fs::remove_file(format!("/dev/shm/cxlraid-{uuid}"));
-    }
+    remove_segments(&bench, &["e0"]);
 }
 
 /// Two commands that give one spare to two arrays at once.
@@ -386,7 +387,5 @@ fn one_directory_does_not_become_the_spare_of_two_arrays() {
         });
         assert!(fine[0] != fine[1], "round {round}: {fine:?}");
     }
-    let report = out(&bench.run(&["examine", "e0"]));
-    let uuid = report.lines().find_map(|line| line.strip_prefix("├─ UUID: ")).unwrap().to_owned();
-    let _ = fs::remove_file(format!("/dev/shm/cxlraid-{uuid}"));
+    remove_segments(&bench, &["e0"]);
 }
