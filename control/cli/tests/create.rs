@@ -378,7 +378,7 @@ fn one_directory_does_not_become_the_spare_of_two_arrays() {
     ["e0", "e1", "e2"].iter().for_each(|name| fs::create_dir(bench.path(name)).unwrap());
     assert!(bench.create().status.success());
     assert!(bench.run(&["create", "e", "--level", "5", "--at", "/e", "e0", "e1", "e2"]).status.success());
-    for round in 0..20 {
+    for round in 0..50 {
         let spare = format!("s{round}");
         fs::create_dir(bench.path(&spare)).unwrap();
         let fine = std::thread::scope(|scope| {
