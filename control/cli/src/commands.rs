@@ -18,7 +18,7 @@ use crate::{
     rules, run, runtime, scrub, spare,
     spec::Source,
     top,
-    tree::Host,
+    tree::{Host, Kind, Tree},
     view::{self, ArrayView},
 };
 use array::{Array, JournalPlace, runtime::JobWish};
@@ -29,6 +29,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
+use sys::rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Does what was asked.
 pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
@@ -232,6 +233,9 @@ fn add(arguments: &Add) -> Result<Exit, Failure> {
     let target = arguments.path.as_deref().map_or_else(|| Ok(files.default_target(&host)), absolute)?;
     files.require_inside(&target)?;
     refuse_own(&own, &host)?;
+    if let Some(path) = &arguments.path {
+        require_directory(&files, path, &target, arguments.recursive && host.is_dir())?;
+    }
     let into_directories = arguments.path.is_some() && !arguments.no_target_directory;
     Copy { from: &Host, to: &files, recursive: arguments.recursive, own: &own }.run(&host, &target, into_directories)?;
     Ok(Exit::Fine)
@@ -243,6 +247,10 @@ fn retrieve(arguments: &Retrieve) -> Result<Exit, Failure> {
     files.require_inside(&path)?;
     let target = arguments.host.as_deref().map_or_else(|| Ok(path.clone()), absolute)?;
     refuse_own(&own, &target)?;
+    if let Some(host) = &arguments.host {
+        let is_directory = || files.open(&path).is_ok_and(|found| matches!(found.stat.kind, Kind::Directory));
+        require_directory(&Host, host, &target, arguments.recursive && is_directory())?;
+    }
     let into_directories = arguments.host.is_some() && !arguments.no_target_directory;
     Copy { from: &files, to: &Host, recursive: arguments.recursive, own: &own }.run(&path, &target, into_directories)?;
     Ok(Exit::Fine)
@@ -250,6 +258,8 @@ fn retrieve(arguments: &Retrieve) -> Result<Exit, Failure> {
 
 /// The files of an array, and the host's directories that are its own.
 fn files_to_copy(name: Option<&ArrayName>) -> Result<(ArrayFiles, Own), Failure> {
+    // Each level of directories takes several descriptors.
+    raise_descriptor_limit();
     let source = source(name)?;
     let array = attach(&source)?;
     let registry = Registry::from_environment();
@@ -261,6 +271,22 @@ fn files_to_copy(name: Option<&ArrayName>) -> Result<(ArrayFiles, Own), Failure>
     let mounted = mount::directories(|name| name == called(&source) || has_members(name));
     let own = Own::of(&array, mounted);
     Ok((ArrayFiles::open(array)?, own))
+}
+
+/// Lets this process have as many descriptors as its user may.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Refuses a target that is written as a directory (with a slash at its end) and is none, unless a
+/// directory is copied there.
+fn require_directory(to: &dyn Tree, written: &Path, target: &Path, is_directory: bool) -> Result<(), Failure> {
+    let is_there = || to.open(target).is_ok_and(|found| matches!(found.stat.kind, Kind::Directory));
+    if is_directory || !written.as_os_str().as_bytes().ends_with(b"/") || is_there() {
+        return Ok(());
+    }
+    Err(Failure::new(written.display(), "no such directory", "make it, or leave out the slash at the end"))
 }
 
 /// Refuses a host's path in a directory that is the array's own.

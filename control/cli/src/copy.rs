@@ -18,7 +18,10 @@ use crate::{
     copy_report::{Fault, Report, called, in_the_way, unmade, unread},
     failure::Failure,
     own::Own,
-    tree::{Attribute, CAPABILITY, Content, Directory, Found, Identity, Kind, Node, Stat, TRUSTED, Tree},
+    tree::{
+        ACCESS_LIST, Attribute, CAPABILITY, Content, DEFAULT_LIST, Directory, Found, Identity, Kind, Node, Stat, TRUSTED, Tree,
+        without_attribute,
+    },
     view::shown,
 };
 use std::{
@@ -219,7 +222,8 @@ impl<'a> Copying<'a> {
             Node::File(from) => {
                 let copy = to.create(name).map_err(uncreated)?;
                 self.copy_content(&**from, &*copy, found.stat.bytes, source, target)?;
-                self.copy_attributes(from.attributes(), |attribute| copy.set_attribute(attribute), source, target)?;
+                let remove = |name: &CStr| copy.remove_attribute(name);
+                self.copy_attributes(from.attributes(), |attribute| copy.set_attribute(attribute), remove, (source, target))?;
                 copy.set_attributes(&found.stat).map_err(|error| unmade(target, GET_ATTRIBUTES, &error))?;
                 self.note(found, target, copy.identity().map_err(uncreated)?);
             }
@@ -321,22 +325,32 @@ impl<'a> Copying<'a> {
             }
             Err(error) => self.report.leave(unread(self.from, source, &error).into()).map_err(end)?,
         }
-        self.copy_attributes(from.attributes(), |attribute| to.set_attribute(attribute), source, target)?;
+        let remove = |name: &CStr| to.remove_attribute(name);
+        self.copy_attributes(from.attributes(), |attribute| to.set_attribute(attribute), remove, (source, target))?;
         to.set_attributes(&found.stat).map_err(|error| unmade(target, GET_ATTRIBUTES, &error))
     }
 
-    /// Gives a copy the extended attributes of its original.
+    /// Gives a copy the extended attributes of its original, and takes from it the access control lists
+    /// that the original has not: those that a directory gives what is made in it, or that a file had
+    /// which is written over. By these others could do with the copy what they cannot do with the
+    /// original.
     fn copy_attributes(
         &self,
         from: io::Result<Vec<Attribute>>,
         set: impl Fn(&Attribute) -> io::Result<()>,
-        source: &Path,
-        target: &Path,
+        remove: impl Fn(&CStr) -> io::Result<()>,
+        (source, target): (&Path, &Path),
     ) -> Result<(), Fault> {
         let attributes = from.map_err(|error| {
             let what = format!("its extended attributes cannot be read: {error}");
             Failure::new(source.display(), what, "correct the cause, then copy again")
         })?;
+        for list in [ACCESS_LIST, DEFAULT_LIST] {
+            if !attributes.iter().any(|(name, _)| name.as_c_str() == list) {
+                let removed = without_attribute(|| remove(list));
+                removed.map_err(|error| unmade(target, "be rid of its access control list", &error))?;
+            }
+        }
         for attribute in attributes {
             let name = shown(&attribute.0.to_string_lossy());
             let warning = |what: String, todo| Failure::new(target.display(), format!("warning: {what}"), todo);
@@ -626,6 +640,10 @@ mod tests {
         fn set_attribute(&self, attribute: &Attribute) -> io::Result<()> {
             Content::set_attribute(&self.0, attribute)
         }
+
+        fn remove_attribute(&self, name: &CStr) -> io::Result<()> {
+            Content::remove_attribute(&self.0, name)
+        }
     }
 
     #[test]
@@ -804,6 +822,9 @@ mod tests {
             Ok(Vec::new())
         }
         fn set_attribute(&self, _: &Attribute) -> io::Result<()> {
+            Ok(())
+        }
+        fn remove_attribute(&self, _: &CStr) -> io::Result<()> {
             Ok(())
         }
         fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -16,6 +16,7 @@ use crate::{
     registry::{NamedArray, Registry},
     run,
     spec::{ArraySpec, Source},
+    taken::require_free,
     view::{self, ArrayView},
 };
 use array::{Array, Config, Creation, JournalPlace};
@@ -34,7 +35,10 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     let registry = Registry::from_environment();
     registry.free_file(&arguments.name, arguments.system)?;
     let source = Source::Named(arguments.name.clone(), spec.clone(), None);
-    refuse_existing(&inspect::view(&source)?)?;
+    let is_new = spec.members.iter().all(|member| is_unfinished(member));
+    if !is_new {
+        refuse_existing(&inspect::view(&source)?)?;
+    }
     members.check(arguments.force)?;
     let mut config = inspect::config(&source)?;
     run::refuse_beside_library(&config, called(&source))?;
@@ -57,12 +61,29 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     // From here on nobody else makes an array of this name, and it is known that the name can be
     // saved.
     let name = registry.begin_name(&arguments.name, arguments.system)?;
+    if is_new {
+        require_free(&registry, None, &spec.members)?;
+    }
     for warning in shared_devices(&spec.members) {
         say!("{warning}");
     }
     let uses = |array: &Array, thing: &str| reads.set(array, thing).and_then(|()| members.set(array, thing));
-    make(&config, &source, name, spec, &uses)?;
+    make(&config, &source, name, with_spares(&registry, spec, &inspect::view(&source)?)?, &uses)?;
     Ok(inspect::view(&source)?.status_text())
+}
+
+/// What makes an array, with the spares that it has by its other names, as far as they are none of its
+/// members here.
+fn with_spares(registry: &Registry, mut spec: ArraySpec, view: &ArrayView) -> Result<ArraySpec, Failure> {
+    let others = registry.all()?.into_iter().map(|(_, array)| array).filter(|array| Some(&array.uuid) == view.uuid.as_ref());
+    for spare in others.flat_map(|array| array.spec.spares) {
+        let mut with = spec.clone();
+        with.spares.push(spare);
+        if with.check().is_ok() {
+            spec = with;
+        }
+    }
+    Ok(spec)
 }
 
 /// Makes the array and saves its name; `uses` says of the array how its members are used.
@@ -128,6 +149,16 @@ fn journal_file(place: &JournalPlace) -> Option<PathBuf> {
     let JournalPlace::File(path) = place else { return None };
     let path = Path::new(OsStr::from_bytes(path));
     Some(if path.is_dir() { path.join("cxlraid.journal") } else { path.to_owned() })
+}
+
+/// Tells whether a directory is blank, or holds what a creation left that was cut short before the
+/// array was there: it is begun again.
+fn is_unfinished(member: &Path) -> bool {
+    match inspect::look(member) {
+        Found::Blank => true,
+        Found::Member(own) => own.event_count == 0,
+        _ => false,
+    }
 }
 
 /// A second name for an array that exists is refused unless it is complete: a typing mistake must

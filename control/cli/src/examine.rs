@@ -101,7 +101,8 @@ fn text(
         copies[0].clone(),
         copies[1].clone(),
     ];
-    if superblock.members[superblock.slot].is_replaced() {
+    let own = superblock.members[superblock.slot];
+    if own.is_replaced() && !own.state.is_in_use() {
         this.insert(2, "Place: replaced, another directory has its place in the array".to_owned());
     }
     let seen = superblock.members.iter().enumerate().filter(|(_, entry)| entry.state != MemberState::Absent);

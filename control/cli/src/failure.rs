@@ -37,6 +37,11 @@ impl Failure {
         Self { thing: thing.to_string(), what: without_numbers(what.to_string()), todo: todo.to_string(), exit: Exit::Error }
     }
 
+    /// What happened.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
     /// Whether it is this path that failed.
     pub(crate) fn is_about(&self, path: &std::path::Path) -> bool {
         self.thing == path.display().to_string()

@@ -13,7 +13,7 @@ use array::Array;
 use file::{FileRef, Files};
 use namespace::{FileType, Namespace, Node, OFlags, Opened, ProgramPath, Reached};
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::{CStr, OsStr, OsString},
     fs, io,
     os::{
         fd::AsFd as _,
@@ -291,6 +291,8 @@ impl Directory for ArrayDirectory {
         if !stat.is_fresh_copy(&found) {
             return Err(tree::changed());
         }
+        let list = tree::ACCESS_LIST.to_bytes();
+        tree::without_attribute(|| inside(self.names.removexattr(ProgramPath::known(&path), list, false)))?;
         set_attributes(&self.names, &made, stat)?;
         Ok(found.identity)
     }
@@ -315,6 +317,10 @@ impl Directory for ArrayDirectory {
 
     fn set_attribute(&self, attribute: &Attribute) -> io::Result<()> {
         set_attribute(&self.names, &self.opened, attribute)
+    }
+
+    fn remove_attribute(&self, name: &CStr) -> io::Result<()> {
+        Ok(self.names.fremovexattr(self.opened.anchor.as_fd(), &self.opened.node, name.to_bytes())?)
     }
 }
 
@@ -396,6 +402,10 @@ impl Content for ArrayFile {
 
     fn set_attribute(&self, attribute: &Attribute) -> io::Result<()> {
         set_attribute(&self.names, &self.opened, attribute)
+    }
+
+    fn remove_attribute(&self, name: &CStr) -> io::Result<()> {
+        Ok(self.names.fremovexattr(self.opened.anchor.as_fd(), &self.opened.node, name.to_bytes())?)
     }
 }
 

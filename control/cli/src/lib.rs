@@ -67,6 +67,7 @@ mod runtime;
 mod scrub;
 mod spare;
 mod spec;
+mod taken;
 mod top;
 mod tree;
 mod view;

@@ -16,7 +16,7 @@ use crate::{
     inspect,
     name::ArrayName,
     prometheus::{Kept, Sample},
-    registry::Registry,
+    registry::{NamedArray, Registry},
     spec::Source,
     view::{ArrayView, MemberRole, MemberState, MemberView},
 };
@@ -38,7 +38,12 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Sender, channel},
+    },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 use sys::OsError;
@@ -51,6 +56,9 @@ const LOGGED: Duration = Duration::from_millis(500);
 /// How long a rebuild that has failed is not run again: longer each time.
 const PAUSE_MIN: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
+
+/// The kind of a job that gives redundancy to nothing ([`crate::view::JobView::kind`]).
+const SCRUB: &str = "scrub";
 
 /// An array that is watched.
 struct Watched {
@@ -105,6 +113,10 @@ impl Repair {
         if !(can_take || was_cut_short || is_blank) || Instant::now() < self.not_before {
             return;
         }
+        // An operator's own rebuild, replacement or re-add: what it leaves is seen at a later look.
+        if view.jobs.iter().any(|job| job.kind != SCRUB) {
+            return;
+        }
         control::end_scrub(source, name);
         // The same program, also if its file was replaced since.
         let mut command = Command::new("/proc/self/exe");
@@ -153,11 +165,19 @@ pub(crate) fn monitor(
     if names.is_empty() {
         return Err(Failure::new("monitor", "there are no arrays to be watched", "'cxlraid create' makes one"));
     }
-    let mut watched = names.iter().map(|name| Watched::new(&registry, name)).collect::<Result<Vec<_>, _>>()?;
+    let mut watched = Vec::<Watched>::new();
+    for name in &names {
+        let found = registry.find(name)?;
+        // An array with several names is watched once.
+        if !watched.iter().any(|watched| watched.is_of(&found.uuid)) {
+            watched.push(Watched::new(name, found)?);
+        }
+    }
+    let teller = program.map(|program| Teller::new(program, &is_ended)).transpose()?;
     watched.iter_mut().for_each(|watched| watched.look(EventKind::DegradedArray));
     let mut kept = prometheus.map(|path| Kept::new(path, &samples(&watched))).transpose()?;
     notify("READY=1");
-    let mut looked = Instant::now();
+    let (mut looked, mut looked_ns) = (Instant::now(), sys::clock::realtime_coarse_ns());
     let mut is_new = false;
     loop {
         for watched in &mut watched {
@@ -165,8 +185,8 @@ pub(crate) fn monitor(
             for line in std::mem::take(&mut watched.pending) {
                 let Ok(logged) = serde_json::from_slice::<Logged>(&line) else { continue };
                 is_new = true;
-                if let Some(program) = program {
-                    tell(program, &logged, &is_ended);
+                if let Some(teller) = &teller {
+                    teller.tell(logged);
                 }
             }
         }
@@ -178,11 +198,14 @@ pub(crate) fn monitor(
         }
         if events::wait(&is_ended, PERIOD) {
             notify("STOPPING=1");
+            teller.into_iter().for_each(Teller::end);
             return Ok(Exit::Fine);
         }
         let all = looked.elapsed() >= delay;
         if all {
             looked = Instant::now();
+            let since_ns = std::mem::replace(&mut looked_ns, sys::clock::realtime_coarse_ns());
+            follow_names(&registry, &names, &mut watched, since_ns);
         }
         is_new = all || watched.iter().any(|watched| watched.is_due);
         watched.iter_mut().filter(|watched| all || watched.is_due).for_each(|watched| watched.look(EventKind::Fail));
@@ -197,6 +220,35 @@ fn described(registry: &Registry) -> Result<Vec<ArrayName>, Failure> {
     Ok(names)
 }
 
+/// Goes on as the files of the names say by now: a replacement changes which directories are members,
+/// an array may be forgotten and another one made under its name. An array none of whose names is
+/// there any more is watched as it was. `since_ns` is when this was done last.
+fn follow_names(registry: &Registry, names: &[ArrayName], watched: &mut Vec<Watched>, since_ns: u64) {
+    let found: Vec<(&ArrayName, NamedArray)> =
+        names.iter().filter_map(|name| registry.find(name).ok().map(|found| (name, found))).collect();
+    for one in watched.iter_mut() {
+        if let Some((name, found)) = found.iter().find(|(_, found)| one.is_of(&found.uuid)) {
+            one.name = name.to_string();
+            one.source = Source::Named((*name).clone(), found.spec.clone(), Some(found.uuid.clone()));
+        }
+    }
+    let is_given_up = |one: &Watched| {
+        let is_its = |(name, _): &&(&ArrayName, NamedArray)| name.as_str() == one.name;
+        found.iter().find(is_its).is_some_and(|(_, found)| !one.is_of(&found.uuid))
+    };
+    // What the logs of these say was read before.
+    watched.retain(|one| !is_given_up(one));
+    for (name, found) in found {
+        if watched.iter().any(|one| one.is_of(&found.uuid)) {
+            continue;
+        }
+        match Watched::new(name, found) {
+            Ok(one) => watched.push(one.since(since_ns)),
+            Err(failure) => say!("{failure}"),
+        }
+    }
+}
+
 fn samples(watched: &[Watched]) -> Vec<Sample<'_>> {
     watched.iter().map(sample).collect()
 }
@@ -206,8 +258,7 @@ fn sample(one: &Watched) -> Sample<'_> {
 }
 
 impl Watched {
-    fn new(registry: &Registry, name: &ArrayName) -> Result<Self, Failure> {
-        let found = registry.find(name)?;
+    fn new(name: &ArrayName, found: NamedArray) -> Result<Self, Failure> {
         // A file with another text in its place is not read.
         let uuid = Uuid::parse(found.uuid.as_bytes()).unwrap_or(Uuid::NIL);
         let source = Source::Named(name.clone(), found.spec, Some(found.uuid.clone()));
@@ -231,6 +282,20 @@ impl Watched {
             counted: None,
             events: counts,
         })
+    }
+
+    /// Passes on what was logged since then: the array got its name meanwhile.
+    fn since(mut self, ns: u64) -> Self {
+        self.follower = Follower::new(self.log.clone(), false);
+        self.events.clear();
+        self.read();
+        self.pending.retain(|line| serde_json::from_slice::<Logged>(line).is_ok_and(|logged| logged.ns >= ns));
+        self
+    }
+
+    /// Tells whether it is the array with this UUID.
+    fn is_of(&self, uuid: &str) -> bool {
+        matches!(&self.source, Source::Named(_, _, Some(own)) if own == uuid)
     }
 
     /// Reads the log on, and takes note of what it says of members.
@@ -258,6 +323,7 @@ impl Watched {
         // A replacement changes which directories are the members.
         if let (Source::Named(name, ..), registry) = (&self.source, Registry::from_environment())
             && let Ok(found) = registry.find(name)
+            && self.is_of(&found.uuid)
         {
             self.source = Source::Named(name.clone(), found.spec, Some(found.uuid));
         }
@@ -320,6 +386,35 @@ fn require_program(program: &Path) -> Result<(), Failure> {
         Ok(metadata) if !metadata.is_file() => refused("not a program"),
         Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => refused("may not be executed"),
         Ok(_) => Ok(()),
+    }
+}
+
+/// Runs the program for one event after the other, in a thread of its own: a program that does not end
+/// keeps later events waiting, and nothing else.
+struct Teller {
+    events: Sender<Logged>,
+    thread: JoinHandle<()>,
+}
+
+impl Teller {
+    fn new(program: &Path, is_ended: &Arc<AtomicBool>) -> Result<Self, Failure> {
+        let (events, waiting) = channel::<Logged>();
+        let (program, is_ended) = (program.to_owned(), Arc::clone(is_ended));
+        let run = move || waiting.iter().for_each(|logged| tell(&program, &logged, &is_ended));
+        let thread = std::thread::Builder::new().spawn(run);
+        let thread = thread.map_err(|error| Failure::new("monitor", format!("a thread cannot be made: {error}"), "try again"))?;
+        Ok(Self { events, thread })
+    }
+
+    /// Has the program run with an event, after those before it.
+    fn tell(&self, logged: Logged) {
+        let _ = self.events.send(logged);
+    }
+
+    /// Has the program started for what waits, and does not wait for it any more.
+    fn end(self) {
+        drop(self.events);
+        let _ = self.thread.join();
     }
 }
 

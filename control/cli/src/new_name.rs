@@ -1,13 +1,13 @@
 //! A name that an array is about to get: reserved before the array is made, saved when it is there.
 //!
 //! Invariants: who holds a [`NewName`] is the only one to make a name in that directory
-//! ([`NamesLock`]); the file appears whole or not at all, and never replaces another; what is given up
+//! ([`NamesLocks`]); the file appears whole or not at all, and never replaces another; what is given up
 //! leaves the directories as they were.
 
 use crate::{
     failure::Failure,
     name::ArrayName,
-    names_lock::NamesLock,
+    names_lock::NamesLocks,
     registry::{NamedArray, cannot, to_toml},
 };
 use std::{
@@ -30,7 +30,7 @@ pub(crate) struct NewName {
     temporary: PathBuf,
     /// Every user may read it.
     for_all: bool,
-    lock: NamesLock,
+    lock: NamesLocks,
     /// Directories that were made for it, the outermost first.
     made: Vec<PathBuf>,
     saved: bool,
@@ -39,11 +39,17 @@ pub(crate) struct NewName {
 impl NewName {
     /// Reserves `file` for the array called `name`: makes the directories above it, and a file
     /// beside it, so that it is known that this can be done.
+    #[cfg(test)]
     pub(crate) fn begin(name: &ArrayName, file: PathBuf, for_all: bool) -> Result<Self, Failure> {
+        Self::begin_among(name, file, for_all, &[])
+    }
+
+    /// As [`Self::begin`], with the locks of `directories` as well.
+    pub(crate) fn begin_among(name: &ArrayName, file: PathBuf, for_all: bool, directories: &[PathBuf]) -> Result<Self, Failure> {
         let directory = file.parent().unwrap_or(Path::new("/"));
         let mut made = Vec::new();
         make_directories(directory, for_all, &mut made).map_err(|error| cannot(directory, "be created", &error))?;
-        let lock = NamesLock::take(name, directory)?;
+        let lock = NamesLocks::take(name, directories, directory)?;
         // A name beginning with '.' is never an array's, so a leftover of a crash is not read.
         let temporary = directory.join(format!(".{name}.{}", std::process::id()));
         let new = Self { name: name.clone(), file, temporary, for_all, lock, made, saved: false };

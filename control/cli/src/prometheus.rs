@@ -17,7 +17,7 @@ use std::{
     fmt::Write as _,
     fs::{self, File},
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 use units::MemberSet;
@@ -69,6 +69,8 @@ pub(crate) struct Kept {
     path: PathBuf,
     /// Whether the last attempt to write it has failed: that is said once.
     has_failed: bool,
+    /// The device and the number of the file that was written last.
+    written: (u64, u64),
 }
 
 impl Kept {
@@ -78,13 +80,16 @@ impl Kept {
         if path.is_dir() {
             return Err(Failure::new(path.display(), "is a directory", todo));
         }
-        write(&path, &text(samples)).map_err(|error| Failure::new(path.display(), error, todo))?;
-        Ok(Self { path, has_failed: false })
+        let written = write(&path, &text(samples)).map_err(|error| Failure::new(path.display(), error, todo))?;
+        Ok(Self { path, has_failed: false, written })
     }
 
     /// Writes it anew. A failure is printed, and it is tried again the next time.
     pub(crate) fn renew(&mut self, samples: &[Sample<'_>]) {
         let written = write(&self.path, &text(samples));
+        if let Ok(file) = written {
+            self.written = file;
+        }
         if let (Err(error), false) = (&written, self.has_failed) {
             say!("{}", Failure::new(self.path.display(), error, "see to it that the file can be written"));
         }
@@ -93,13 +98,16 @@ impl Kept {
 }
 
 impl Drop for Kept {
-    /// Nobody watches any more.
+    /// Nobody watches any more, unless another monitor has written the file since.
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.written) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
-fn write(path: &Path, text: &str) -> io::Result<()> {
+/// Writes the file anew. Returns the device and the number of the new one.
+fn write(path: &Path, text: &str) -> io::Result<(u64, u64)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     // The collector reads what ends in ".prom".
     let beside = path.with_file_name(format!(".{name}.{}.new", std::process::id()));
@@ -107,7 +115,9 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     let make = || {
         let mut file: File = File::options().write(true).create_new(true).mode(0o644).open(&beside)?;
         file.write_all(text.as_bytes())?;
-        fs::rename(&beside, path)
+        let found = file.metadata()?;
+        fs::rename(&beside, path)?;
+        Ok((found.dev(), found.ino()))
     };
     make().inspect_err(|_| drop(fs::remove_file(&beside)))
 }

@@ -15,7 +15,7 @@ use crate::{
     failure::Failure,
     inspect::{self, Found, look},
     job::{self, Pace},
-    names_lock::NamesLock,
+    names_lock::NamesLocks,
     records,
     registry::{NamedArray, Registry},
     repairing::{self, Repairing},
@@ -23,6 +23,7 @@ use crate::{
     runtime::{attached, users},
     spare,
     spec::{ArraySpec, Source},
+    taken,
 };
 use array::{Array, Config, Member, Standing, events::EventKind, runtime::JobKind};
 use format::Uuid;
@@ -30,7 +31,7 @@ use namespace::{Content, FillError, Joiner};
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -77,10 +78,10 @@ impl Begin {
 /// once if no program uses the array, else as soon as every program has been started anew since the
 /// members were begun. Nobody else does so until what is returned is dropped. What was so before
 /// this command waited need not be so any more: `check` is asked before each attempt until a member
-/// is begun. `begun` is called once its directory is that of a member: from then on programs are to
-/// find it.
+/// is begun. `renewed` is a directory whose former place in an array counts for nothing. `begun` is
+/// called once the directory is that of a member: from then on programs are to find it.
 fn fill(
-    source: &Source,
+    (source, renewed): (&Source, Option<&Path>),
     slots: &[Slot],
     thing: &str,
     (kind, content): (JobKind, Content),
@@ -88,7 +89,8 @@ fn fill(
     check: impl Fn() -> Result<(), Failure>,
     mut begun: impl FnMut() -> Result<(), Failure>,
 ) -> Result<Repairing, Failure> {
-    let config = inspect::config(source)?;
+    let mut config = inspect::config(source)?;
+    config.renewed = renewed.map(|path| path.as_os_str().as_bytes().to_vec());
     let mut left = slots;
     let (mut joiner, mut tries, mut period) = (None, 0, PERIOD);
     loop {
@@ -107,7 +109,7 @@ fn fill(
                 return Err(cancelled_before_it_is_in(thing));
             }
             let Some((&slot, rest)) = left.split_first() else { return Ok(repairing) };
-            if joiner.is_none() && is_in_use(source, slot, thing)? {
+            if joiner.is_none() && is_in_use(&config, slot, thing)? {
                 // Another command has brought it back meanwhile.
                 left = rest;
                 continue;
@@ -151,8 +153,8 @@ fn fill(
 }
 
 /// Tells whether a start would have a member in use.
-fn is_in_use(source: &Source, slot: Slot, thing: &str) -> Result<bool, Failure> {
-    let members = foreseen(source, thing)?;
+fn is_in_use(config: &Config, slot: Slot, thing: &str) -> Result<bool, Failure> {
+    let members = foreseen_by(config, thing)?;
     Ok(members.iter().any(|member| member.slot == slot && member.standing == Standing::InSync))
 }
 
@@ -291,9 +293,16 @@ pub(crate) fn rebuild(
             None => Ok(None),
         };
     }
+    let require_there = |path: &Path| match look(path) {
+        Found::Nothing(what) if what == array::why::NO_DIRECTORY => {
+            let todo = "mount it, or make the directory; 'cxlraid replace' puts another in its place";
+            Err(Failure::new(path.display(), format!("is missing: {what}"), todo))
+        }
+        _ => spare::require_mounted(path),
+    };
     for (slot, path) in wanted.iter().map(|member| (member.slot, Path::new(OsStr::from_bytes(&member.path)))) {
         if out.contains(&slot)
-            && let Err(why) = spare::require_mounted(path)
+            && let Err(why) = require_there(path)
         {
             out.retain(|other| *other != slot);
             if out.is_empty() && !wanted.iter().any(|member| member.is_rebuilding) {
@@ -306,7 +315,7 @@ pub(crate) fn rebuild(
     if !force {
         backed::require_other_backing(source, &out, thing)?;
     }
-    let repairing = fill(source, &out, thing, (JobKind::Rebuild, Content::Anew), begin, || Ok(()), || Ok(()))?;
+    let repairing = fill((source, None), &out, thing, (JobKind::Rebuild, Content::Anew), begin, || Ok(()), || Ok(()))?;
     compute(source, thing, JobKind::Rebuild, begin, &repairing).map(Some)
 }
 
@@ -346,7 +355,7 @@ pub(crate) fn re_add(source: &Source, member: &Path, thing: &str, force: bool, b
     // What is in use already was brought back by a command before.
     let kind = if is_out { JobKind::ReAdd(unproven) } else { JobKind::Rebuild };
     let content = if unproven.is_some() { Content::Anew } else { Content::Kept };
-    let repairing = fill(source, &slots, thing, (kind, content), begin, || Ok(()), || Ok(()))?;
+    let repairing = fill((source, None), &slots, thing, (kind, content), begin, || Ok(()), || Ok(()))?;
     compute(source, thing, kind, begin, &repairing)
 }
 
@@ -362,7 +371,7 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         // A replacement that was cut short behind its last step but one is named already.
         let named = source(&array.spec);
         if foreseen(&named, &thing)?.iter().any(|member| is_at(member, &new) && member.is_rebuilding) {
-            let repairing = fill(&named, &[], &thing, (JobKind::Replace, Content::Anew), begin, || Ok(()), || Ok(()))?;
+            let repairing = fill((&named, None), &[], &thing, (JobKind::Replace, Content::Anew), begin, || Ok(()), || Ok(()))?;
             return compute(&named, &thing, JobKind::Replace, begin, &repairing);
         }
         if spec.members.contains(&new)
@@ -390,6 +399,8 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
     };
     backed::require_durable(&source(&array.spec), &thing, &old, &new)?;
     spare::require_mounted(&new)?;
+    let require_free = || taken::require_free(registry, Some(&array.uuid), std::slice::from_ref(&new));
+    require_free()?;
     let place_in_use = in_use()?;
     spec.members[place] = new.clone();
     let is_spare = spec.spares.contains(&new);
@@ -409,20 +420,13 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
     };
     // Programs that start from then on are to find the new directory, also while it waits for
     // others to end.
-    let mut name = |lock: &NamesLock| {
+    let mut name = |lock: &NamesLocks| {
         if is_named {
             return Ok(());
         }
+        require_free()?;
         // Other spares may have come and gone while the member was filled.
-        registry.change_with(lock, &array.name, |spec| {
-            let Some(place) = spec.members.iter().position(|member| *member == old) else {
-                let todo = "'cxlraid status' shows its members; give the command again";
-                return Err(Failure::new(&thing, "its members were changed meanwhile", todo));
-            };
-            spec.members[place] = new.clone();
-            spec.spares.retain(|spare| *spare != new);
-            spec.check()
-        })?;
+        change_names(registry, lock, array, &old, &new)?;
         is_named = true;
         if is_spare && let Some(uuid) = Uuid::parse(array.uuid.as_bytes()) {
             let _ = events::begin(&changed, &thing, uuid);
@@ -438,7 +442,10 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
             return Ok(text);
         }
     }
-    let members = foreseen(&changed, &thing)?;
+    let mut config = inspect::config(&changed)?;
+    // It may be a directory that was replaced once.
+    config.renewed = Some(new.as_os_str().as_bytes().to_vec());
+    let members = foreseen_by(&config, &thing)?;
     let Some(member) = members.iter().find(|member| is_at(member, &new)) else {
         return Err(Failure::new(new.display(), "has no place in the array", "'cxlraid status' lists its members"));
     };
@@ -453,15 +460,55 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
             None => Ok(()),
         }
     };
-    let repairing =
-        fill(&changed, &slots, &thing, (JobKind::Replace, Content::Anew), begin, check, || name(&registry.lock(&array.name)?))?;
+    let begun = || {
+        note_replaced(&changed, &thing, &old);
+        name(&registry.lock(&array.name)?)
+    };
+    let repairing = fill((&changed, Some(&new)), &slots, &thing, (JobKind::Replace, Content::Anew), begin, check, begun)?;
     name(&registry.lock(&array.name)?)?;
+    note_replaced(&changed, &thing, &old);
     compute(&changed, &thing, JobKind::Replace, begin, &repairing)
+}
+
+/// Has all names of an array list the directory `new` in the place of `old`.
+fn change_names(registry: &Registry, lock: &NamesLocks, array: &NamedArray, old: &Path, new: &Path) -> Result<(), Failure> {
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let todo = format!("put {} in the place of {} there, or forget that name", new.display(), old.display());
+    registry.change(lock, &array.name, &todo, |spec| {
+        if spec.members.iter().any(|member| member == new) {
+            return Ok(());
+        }
+        // Another name may have it by another path.
+        let is_old = |member: &Path| identity(member).is_some_and(|found| Some(found) == identity(old));
+        let listed = spec.members.iter().position(|member| member == old);
+        let Some(place) = listed.or_else(|| spec.members.iter().position(|member| is_old(member))) else {
+            let todo = "'cxlraid status' shows its members; give the command again";
+            return Err(Failure::new(&array.name, format!("it does not list {}", old.display()), todo));
+        };
+        spec.members[place] = new.to_owned();
+        spec.spares.retain(|spare| spare != new);
+        spec.check()
+    })
+}
+
+/// Has the directory of a member that is out say that another one has its place, if it is there and
+/// can be told: paths that are out of date are refused by that.
+fn note_replaced(after: &Source, thing: &str, old: &Path) {
+    let Ok(newest) = inspect::newest(after, thing) else { return };
+    if let Err(error) = array::note_replaced(old.as_os_str().as_bytes(), &newest) {
+        let what = format!("could not be told that another directory has its place ({error})");
+        say!("{}", Failure::new(old.display(), what, "do not use it as a member of the array again"));
+    }
 }
 
 /// The members as a start would find them.
 pub(crate) fn foreseen(source: &Source, thing: &str) -> Result<Vec<Member>, Failure> {
-    let members = Array::foresee(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    foreseen_by(&inspect::config(source)?, thing)
+}
+
+/// As [`foreseen`], of a configuration.
+fn foreseen_by(config: &Config, thing: &str) -> Result<Vec<Member>, Failure> {
+    let members = Array::foresee(config).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     if members.is_empty() {
         return Err(Failure::new(thing, "has no members yet", "'cxlraid create' makes an array"));
     }

@@ -12,7 +12,7 @@ use crate::{
     args::parse_chunk,
     failure::Failure,
     name::ArrayName,
-    names_lock::NamesLock,
+    names_lock::NamesLocks,
     new_name::{NewName, taken},
     spec::{ArraySpec, chunk_text},
 };
@@ -175,12 +175,7 @@ impl Registry {
     pub(crate) fn names(&self) -> Result<Vec<ArrayName>, Failure> {
         let mut names = Vec::new();
         for (path, directory) in self.directories()? {
-            let cannot = |error: sys::OsError| cannot(path, "be read", &error.into());
-            for entry in Dir::read_from(&directory).map_err(cannot)? {
-                let file = OsString::from_vec(entry.map_err(cannot)?.file_name().to_bytes().to_vec());
-                let stem = file.to_str().and_then(|file| file.strip_suffix(".toml"));
-                names.extend(stem.and_then(|stem| stem.parse::<ArrayName>().ok()));
-            }
+            names.extend(names_in(path, &directory)?);
         }
         names.sort();
         names.dedup();
@@ -218,32 +213,49 @@ impl Registry {
 
     /// Reserves the file of a new array.
     pub(crate) fn begin_name(&self, name: &ArrayName, system: bool) -> Result<NewName, Failure> {
-        NewName::begin(name, self.free_file(name, system)?, system)
+        NewName::begin_among(name, self.free_file(name, system)?, system, &self.believed())
     }
 
-    /// Keeps other commands from making and changing names in the directory where [`Self::find`] finds
-    /// a name.
-    pub(crate) fn lock(&self, name: &ArrayName) -> Result<NamesLock, Failure> {
-        NamesLock::take(name, self.find_in(name)?.0)
+    /// The directories of names that are believed, in the order in which they are locked.
+    fn believed(&self) -> Vec<PathBuf> {
+        let is_believed = |path: &&PathBuf| {
+            let found = fs::metadata(path).ok().filter(fs::Metadata::is_dir);
+            found.is_some_and(|found| distrust(&found, self.caller).is_none())
+        };
+        self.user.iter().chain([&self.system]).filter(is_believed).cloned().collect()
     }
 
-    /// Has `edit` change what the file of a named array says, where [`Self::find`] finds it. No
-    /// other command changes the file from the moment it is read for `edit` until it is written. If
-    /// `edit` refuses, the file stays as it is.
+    /// What every file that is believed says, also one that a user's file of the same name hides. A
+    /// file that cannot be read says nothing.
+    pub(crate) fn all(&self) -> Result<Vec<(PathBuf, NamedArray)>, Failure> {
+        let mut all = Vec::new();
+        for (path, directory) in self.directories()? {
+            for name in names_in(path, &directory)? {
+                if let Ok(File::Array(array)) = self.read(path, &directory, &name) {
+                    all.push((file_of(path, &name), *array));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Keeps other commands from making and changing names, in the directory where [`Self::find`] finds
+    /// a name and in the others that this user may write to.
+    pub(crate) fn lock(&self, name: &ArrayName) -> Result<NamesLocks, Failure> {
+        NamesLocks::take(name, &self.believed(), self.find_in(name)?.0)
+    }
+
+    /// Has `edit` change what the file of a named array says, where [`Self::find`] finds it, and then
+    /// what other believed files say that name the same array (by its UUID). No other command changes
+    /// them from the moment they are read for `edit` until they are written; the caller has the locks.
+    /// If `edit` refuses for the named array, all stay as they are. A file of another name that could
+    /// not be changed is told, with what is to be done: `todo`.
     pub(crate) fn change(
         &self,
+        lock: &NamesLocks,
         name: &ArrayName,
-        edit: impl FnOnce(&mut ArraySpec) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        self.change_with(&self.lock(name)?, name, edit)
-    }
-
-    /// As [`Self::change`]. The caller has the lock of the directory.
-    pub(crate) fn change_with(
-        &self,
-        lock: &NamesLock,
-        name: &ArrayName,
-        edit: impl FnOnce(&mut ArraySpec) -> Result<(), Failure>,
+        todo: &str,
+        edit: impl Fn(&mut ArraySpec) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let (path, directory, _) = self.find_in(name)?;
         let file = file_of(path, name);
@@ -252,14 +264,23 @@ impl Registry {
         }
         let File::Array(mut array) = self.read(path, &directory, name)? else { return Err(unknown(name)) };
         edit(&mut array.spec)?;
-        let text = to_toml(&array)?;
-        let temporary = path.join(format!(".{name}.{}", std::process::id()));
-        // A crash may have left it, of a process with the same number.
-        let _ = fs::remove_file(&temporary);
-        replace(&temporary, &file, &text).map_err(|error| {
-            let _ = fs::remove_file(&temporary);
-            cannot(&file, "be written", &error)
-        })
+        write(&file, &array)?;
+        for (other, mut array) in self.all()?.into_iter().filter(|(other, found)| *other != file && found.uuid == array.uuid) {
+            let before = array.spec.clone();
+            let changed = edit(&mut array.spec);
+            let is_locked = other.parent().is_some_and(|directory| lock.is_of(directory));
+            let written = match changed {
+                Ok(()) if array.spec == before => Ok(()),
+                Ok(()) if is_locked => write(&other, &array),
+                Ok(()) => Err(Failure::new(other.display(), "this user may not write it", "")),
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = written {
+                let what = format!("is a name of the array of {name} too, and was not changed: {}", failure.what());
+                say!("{}", Failure::new(other.display(), what, todo));
+            }
+        }
+        Ok(())
     }
 
     /// Removes the name where [`Self::find`] finds it.
@@ -310,6 +331,19 @@ fn unknown(name: &ArrayName) -> Failure {
     Failure::new(name, "no array has this name", "'cxlraid status' lists the arrays, 'cxlraid create' makes one")
 }
 
+/// Writes an array's file anew.
+fn write(file: &Path, array: &NamedArray) -> Result<(), Failure> {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let text = to_toml(array)?;
+    let temporary = file.with_file_name(format!(".{stem}.{}", std::process::id()));
+    // A crash may have left it, of a process with the same number.
+    let _ = fs::remove_file(&temporary);
+    replace(&temporary, file, &text).map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        cannot(file, "be written", &error)
+    })
+}
+
 /// Gives `file` another text, whole or not at all, and the mode that it had. `temporary` is a name
 /// beside it, which is not used.
 fn replace(temporary: &Path, file: &Path, text: &str) -> io::Result<()> {
@@ -352,6 +386,18 @@ fn foreign(metadata: &fs::Metadata, caller: u32) -> Option<(String, String)> {
     let owner = metadata.uid();
     let todo = || "set HOME and XDG_CONFIG_HOME to your own, or make it yours by 'chown'".to_owned();
     (owner != 0 && owner != caller).then(|| (format!("belongs to user {owner}, not to user {caller} or root"), todo()))
+}
+
+/// The names that files of a directory have.
+fn names_in(path: &Path, directory: &fs::File) -> Result<Vec<ArrayName>, Failure> {
+    let cannot = |error: sys::OsError| cannot(path, "be read", &error.into());
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory).map_err(cannot)? {
+        let file = OsString::from_vec(entry.map_err(cannot)?.file_name().to_bytes().to_vec());
+        let stem = file.to_str().and_then(|file| file.strip_suffix(".toml"));
+        names.extend(stem.and_then(|stem| stem.parse::<ArrayName>().ok()));
+    }
+    Ok(names)
 }
 
 fn file_of(directory: &Path, name: &ArrayName) -> PathBuf {
@@ -518,8 +564,8 @@ paths = ["/data"]
                 let change = move || {
                     for spare in 0..5 {
                         let spare = PathBuf::from(format!("/spares/{command}-{spare}"));
-                        let added = registry.change(name, |spec| {
-                            spec.spares.push(spare);
+                        let added = registry.change(&registry.lock(name).unwrap(), name, "", |spec| {
+                            spec.spares.push(spare.clone());
                             Ok(())
                         });
                         added.unwrap();

@@ -16,7 +16,7 @@ use crate::{
     failure::Failure,
     inspect, job,
     mirror::{Copied, Haste, Mirror, Stop, extent, set_length},
-    names_lock::NamesLock,
+    names_lock::NamesLocks,
     rebuild::{Begin, cancelled_before_it_is_in, foreseen, is_at, not_filled},
     registry::{NamedArray, Registry},
     repairing::{self, Repairing},
@@ -61,7 +61,7 @@ pub(crate) struct Replacement<'a> {
     pub(crate) new: &'a Path,
     pub(crate) begin: &'a Begin,
     /// Has the array's file name the new directory.
-    pub(crate) name: &'a mut dyn FnMut(&NamesLock) -> Result<(), Failure>,
+    pub(crate) name: &'a mut dyn FnMut(&NamesLocks) -> Result<(), Failure>,
 }
 
 /// What a pass came to.
@@ -213,7 +213,7 @@ impl Replacement<'_> {
     }
 
     /// Holds the array, which lets no program start, as soon as its programs have ended.
-    fn hold(&self, config: &Config) -> Result<(NamesLock, Held), Failure> {
+    fn hold(&self, config: &Config) -> Result<(NamesLocks, Held), Failure> {
         loop {
             if job::is_ended() {
                 return Err(cancelled_before_it_is_in(self.thing()));
@@ -244,7 +244,7 @@ impl Replacement<'_> {
 
     /// Puts the new directory, which holds what the old one holds, in its place. Returns how many
     /// files have bytes that the old one could not give.
-    fn exchange(&mut self, held: Held, names: &NamesLock, successor: &Successor, pass: &Pass) -> Result<usize, Failure> {
+    fn exchange(&mut self, held: Held, names: &NamesLocks, successor: &Successor, pass: &Pass) -> Result<usize, Failure> {
         match self.exchange_held(&held, names, successor, pass) {
             Ok((lost, swapped)) => {
                 held.end_at_once();
@@ -264,7 +264,7 @@ impl Replacement<'_> {
     fn exchange_held(
         &mut self,
         held: &Held,
-        names: &NamesLock,
+        names: &NamesLocks,
         successor: &Successor,
         pass: &Pass,
     ) -> Result<(usize, Swapped), Failure> {

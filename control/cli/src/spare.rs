@@ -13,6 +13,7 @@ use crate::{
     registry::{NamedArray, Registry},
     runtime,
     spec::{ArraySpec, Source, absolute},
+    taken::require_free,
     view::{SpareState, SpareView, bytes_text},
 };
 use array::{AttachError, Standing};
@@ -30,22 +31,20 @@ pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result
     let mut array = registry.find(name)?;
     array.spec.spares.push(spare.clone());
     array.spec.check()?;
-    for other in registry.names()?.iter().filter(|other| *other != name) {
-        // What is wrong with another array's file is no reason to refuse.
-        let Ok(other) = registry.find(other) else { continue };
-        let roles = [("member", &other.spec.members), ("spare", &other.spec.spares)];
-        if let Some((role, _)) = roles.iter().find(|(_, paths)| paths.contains(&spare)) {
-            let what = format!("is a {role} of the array {}", other.name);
-            return Err(Failure::new(spare.display(), what, "give a directory that no array uses"));
-        }
-    }
+    // Until the name says so, no other command takes the directory.
+    let lock = registry.lock(name)?;
+    require_free(registry, Some(&array.uuid), std::slice::from_ref(&spare))?;
     require_blank(&spare)?;
     require_mounted(&spare)?;
     require_room(&array.spec, &spare)?;
-    registry.change(name, |spec| {
-        spec.spares.push(spare.clone());
+    let todo = format!("add {} to its spares there, or forget that name", spare.display());
+    registry.change(&lock, name, &todo, |spec| {
+        if !spec.spares.contains(&spare) {
+            spec.spares.push(spare.clone());
+        }
         spec.check()
     })?;
+    drop(lock);
     let devices: Vec<PathBuf> = array.spec.members.iter().cloned().chain([spare.clone()]).collect();
     for warning in create::shared_devices(&devices).iter().filter(|warning| warning.is_about(&spare)) {
         say!("{warning}");
@@ -68,7 +67,8 @@ pub(crate) fn remove(registry: &Registry, name: &ArrayName, spare: &Path) -> Res
     if !registry.find(name)?.spec.spares.contains(&spare) {
         return Ok(None);
     }
-    registry.change(name, |spec| {
+    let todo = format!("take {} from its spares there, or forget that name", spare.display());
+    registry.change(&registry.lock(name)?, name, &todo, |spec| {
         spec.spares.retain(|path| *path != spare);
         Ok(())
     })?;

@@ -21,8 +21,8 @@ use std::{
 use sys::rustix::{
     fs::{
         AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-        chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, ftruncate, futimens, linkat, listxattr, llistxattr,
-        mkdirat, mknodat, openat, readlinkat, statat, symlinkat, unlinkat, utimensat,
+        chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat, ftruncate, futimens, linkat, listxattr,
+        llistxattr, mkdirat, mknodat, openat, readlinkat, removexattr, statat, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
     process::geteuid,
@@ -254,6 +254,8 @@ pub(crate) trait Directory {
     fn attributes(&self) -> io::Result<Vec<Attribute>>;
     /// Sets an extended attribute of the directory.
     fn set_attribute(&self, attribute: &Attribute) -> io::Result<()>;
+    /// Removes an extended attribute of the directory.
+    fn remove_attribute(&self, name: &CStr) -> io::Result<()>;
 }
 
 /// An open file.
@@ -264,6 +266,8 @@ pub(crate) trait Content {
     fn attributes(&self) -> io::Result<Vec<Attribute>>;
     /// Sets an extended attribute of the file.
     fn set_attribute(&self, attribute: &Attribute) -> io::Result<()>;
+    /// Removes an extended attribute of the file.
+    fn remove_attribute(&self, name: &CStr) -> io::Result<()>;
     /// Reads into `buffer`. Returns how many bytes were read: 0 at the end of the file only.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -290,6 +294,20 @@ pub(crate) fn names_in(directory: impl AsFd) -> io::Result<Vec<OsString>> {
         }
     }
     Ok(names)
+}
+
+/// The names of a file's access control lists: its own, and the one that what is made in a directory
+/// gets (acl(5)).
+pub(crate) const ACCESS_LIST: &CStr = c"system.posix_acl_access";
+pub(crate) const DEFAULT_LIST: &CStr = c"system.posix_acl_default";
+
+/// Has `remove` remove an attribute. One that is not there, or that the file system does not know, is
+/// removed.
+pub(crate) fn without_attribute(remove: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let is_absent = |error: &io::Error| {
+        [Errno::NODATA, Errno::OPNOTSUPP].iter().any(|absent| error.raw_os_error() == Some(absent.raw_os_error()))
+    };
+    remove().or_else(|error| if is_absent(&error) { Ok(()) } else { Err(error) })
 }
 
 /// The error for a name that stands for something else than a regular file.
@@ -410,6 +428,7 @@ impl Directory for HostDirectory {
         let owner_is_kept = owner_is_kept(chownat(&made, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from))?;
         // A descriptor of O_PATH takes no fchmod(2).
         let link = format!("/proc/self/fd/{}", made.as_raw_fd());
+        without_attribute(|| Ok(removexattr(link.as_str(), ACCESS_LIST)?))?;
         chmodat(CWD, link.as_str(), Mode::from_raw_mode(stat.kept_mode(owner_is_kept)), AtFlags::empty())?;
         utimensat(&made, c"", &stat.times(), AtFlags::EMPTY_PATH)?;
         Ok(found.identity)
@@ -434,6 +453,10 @@ impl Directory for HostDirectory {
 
     fn set_attribute(&self, (name, value): &Attribute) -> io::Result<()> {
         Ok(fsetxattr(&self.0, name.as_c_str(), value, XattrFlags::empty())?)
+    }
+
+    fn remove_attribute(&self, name: &CStr) -> io::Result<()> {
+        Ok(fremovexattr(&self.0, name)?)
     }
 }
 
@@ -490,6 +513,10 @@ impl Content for File {
 
     fn set_attribute(&self, (name, value): &Attribute) -> io::Result<()> {
         Ok(fsetxattr(self, name.as_c_str(), value, XattrFlags::empty())?)
+    }
+
+    fn remove_attribute(&self, name: &CStr) -> io::Result<()> {
+        Ok(fremovexattr(self, name)?)
     }
 }
 

@@ -247,3 +247,100 @@ fn a_file_that_is_lost_is_told_once_and_its_earlier_copy_stays() {
     );
     assert_eq!(fs::metadata(bench.path("file")).unwrap().len(), 3_000_000);
 }
+
+/// acl(5) as the kernel keeps it (posix_acl_xattr.h): the owner and user 4242 may do all, others
+/// nothing.
+fn access_list() -> Vec<u8> {
+    let entries: [(u16, u16, u32); 5] = [(1, 7, u32::MAX), (2, 7, 4242), (4, 0, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let entry = |(tag, right, id): &(u16, u16, u32)| [&tag.to_le_bytes()[..], &right.to_le_bytes(), &id.to_le_bytes()].concat();
+    [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+}
+
+/// The rights that users have to a copy are those that they have to the original, also where the
+/// directory gives others to what is made in it, and where a file is written over that has others.
+#[test]
+fn a_copy_has_no_access_list_that_its_original_has_not() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use sys::rustix::fs::{XattrFlags, getxattr, setxattr};
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    fs::create_dir_all(bench.path("tree/sub")).unwrap();
+    fs::write(bench.path("tree/sub/file"), "content").unwrap();
+    fs::set_permissions(bench.path("tree/sub/file"), fs::Permissions::from_mode(0o660)).unwrap();
+    let mkfifo = std::process::Command::new("mkfifo").arg(bench.path("tree/sub/pipe")).status().unwrap();
+    assert!(mkfifo.success());
+    fs::create_dir(bench.path("host")).unwrap();
+    if setxattr(bench.path("host"), "system.posix_acl_default", &access_list(), XattrFlags::empty()).is_err() {
+        eprintln!("NOT RUN: the file system has no access control lists");
+        return;
+    }
+    fs::write(bench.path("host/old"), "old").unwrap();
+    let has = |path: &Path, name: &str| getxattr(path, name, &mut [0_u8; 200][..]).is_ok();
+    assert!(has(&bench.path("host/old"), "system.posix_acl_access"));
+    let fine = |arguments: &[&str]| {
+        let output = bench.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", err(&output));
+    };
+    let assert_plain = |below: &Path| {
+        for (name, mode) in [("sub", 0o755), ("sub/file", 0o660), ("sub/pipe", 0o644)] {
+            let path = below.join(name);
+            for list in ["system.posix_acl_access", "system.posix_acl_default"] {
+                assert!(!has(&path, list), "{} has {list}", path.display());
+            }
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
+        }
+        assert!(!has(below, "system.posix_acl_default"));
+    };
+    fine(&["add", "--array", "db", "-r", "tree", "/data/tree"]);
+    fine(&["retrieve", "--array", "db", "-r", "/data/tree", "host/back"]);
+    assert_plain(&bench.path("host/back"));
+    fine(&["retrieve", "--array", "db", "/data/tree/sub/file", "host/old"]);
+    assert!(!has(&bench.path("host/old"), "system.posix_acl_access"));
+    // Into the array, where a directory of it has the list.
+    fine(&["add", "--array", "db", "-r", "host", "/data/host"]);
+    assert!(has(&bench.path("m0/data/host"), "system.posix_acl_default"));
+    fine(&["add", "--array", "db", "-r", "tree", "/data/host/tree"]);
+    assert_plain(&bench.path("m0/data/host/tree"));
+    // Those that an original has are kept.
+    fine(&["retrieve", "--array", "db", "-r", "/data/host", "again"]);
+    assert!(has(&bench.path("again"), "system.posix_acl_default"));
+}
+
+#[test]
+fn a_target_with_a_slash_at_its_end_is_a_directory() {
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    fs::write(bench.path("file"), "content").unwrap();
+    let (status, line) = refused(&bench.run(&["add", "--array", "db", "file", "/data/new/"]));
+    assert_eq!(
+        (status, line.as_str()),
+        (1, "cxlraid: /data/new/: no such directory; make it, or leave out the slash at the end")
+    );
+    assert!(!bench.path("m0/data/new").exists());
+    assert!(bench.run(&["add", "--array", "db", "file", "/data/"]).status.success());
+    assert!(bench.path("m0/data/file").is_file());
+    let (status, line) = refused(&bench.run(&["retrieve", "--array", "db", "/data/file", "new/"]));
+    assert!(status == 1 && line.ends_with("new/: no such directory; make it, or leave out the slash at the end"), "{line}");
+    fs::create_dir(bench.path("tree")).unwrap();
+    assert!(bench.run(&["add", "--array", "db", "-r", "tree", "/data/tree/"]).status.success());
+    assert!(bench.path("m0/data/tree").is_dir());
+}
+
+/// Each level of directories takes descriptors, and the limit of a shell is low.
+#[test]
+fn a_deep_tree_is_copied() {
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    let deep = bench.path("tree").join(["d"; 500].join("/"));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("file"), "content").unwrap();
+    let script = "ulimit -Sn 256; exec \"$@\"";
+    let command = env!("CARGO_BIN_EXE_cxlraid");
+    for copy in [["add", "--array", "db", "-r", "tree", "/data/tree"], ["retrieve", "--array", "db", "-r", "/data/tree", "back"]]
+    {
+        let output = bench.program(Path::new("sh"), &[&["-c", script, "sh", command], &copy[..]].concat()).output().unwrap();
+        assert!(output.status.success(), "{copy:?}: {}", err(&output));
+    }
+    let back = bench.path("back").join(["d"; 500].join("/")).join("file");
+    assert_eq!(fs::read(back).unwrap(), b"content");
+}

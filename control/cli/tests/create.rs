@@ -193,3 +193,199 @@ fn a_locked_directory_of_names_keeps_no_command() {
     assert!(added.status.success(), "{}", err(&added));
     assert!(begun.elapsed() < std::time::Duration::from_secs(30));
 }
+
+/// Calls by which a creation changes something.
+const CHANGING: [&str; 13] = [
+    "mkdirat",
+    "pwrite64",
+    "write",
+    "fsync",
+    "fdatasync",
+    "renameat",
+    "linkat",
+    "ftruncate",
+    "fallocate",
+    "unlink",
+    "unlinkat",
+    "fchmod",
+    "flock",
+];
+
+/// Runs a creation under strace, and kills it at the call of this kind with this number, from 1 on, if
+/// one is given. Returns how many such calls it made, and whether it was killed.
+fn traced(bench: &Bench, create: &[&str], call: &str, when: Option<usize>) -> (usize, bool) {
+    let (log, trace) = (bench.path("trace"), format!("trace={call}"));
+    let mut words = vec!["-f", "-qq", "-o", log.to_str().unwrap(), "-e", &trace, "-e", "signal=none"];
+    let inject = format!("inject={call}:signal=SIGKILL:when={}", when.unwrap_or(0));
+    if when.is_some() {
+        words.extend(["-e", inject.as_str()]);
+    }
+    let command = env!("CARGO_BIN_EXE_cxlraid");
+    let ran = bench.program(std::path::Path::new("strace"), &[&words[..], &[command], create].concat()).output().unwrap();
+    let text = fs::read_to_string(&log).unwrap();
+    let count = text.lines().filter(|line| line.split_whitespace().nth(1).is_some_and(|word| word.starts_with(call))).count();
+    (count, !ran.status.success())
+}
+
+/// Removes the runtime segments of the arrays that these are members of.
+fn remove_segments(bench: &Bench, members: &[&str]) {
+    for member in members {
+        let report = out(&bench.run(&["examine", member]));
+        let uuids = report.lines().filter_map(|line| line.strip_prefix("├─ UUID: "));
+        uuids.for_each(|uuid| drop(fs::remove_file(format!("/dev/shm/cxlraid-{uuid}"))));
+    }
+}
+
+/// Removes what a creation has made, and gives empty directories.
+fn afresh(bench: &Bench) {
+    let _ = bench.run(&["stop", "db"]);
+    remove_segments(bench, &["m0", "m1", "m2"]);
+    for name in ["config", "state", "journal", "m0", "m1", "m2"] {
+        let path = bench.path(name);
+        let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+    }
+    ["m0", "m1", "m2"].iter().for_each(|member| fs::create_dir(bench.path(member)).unwrap());
+}
+
+/// A creation that was killed at any instant can be given again, as it was. (It needs strace.)
+#[test]
+fn a_creation_that_was_killed_is_given_again() {
+    for (journal, calls) in [
+        (None, &CHANGING[..]),
+        (Some("internal"), &["pwrite64", "fallocate"]),
+        (Some("journal"), &["pwrite64", "fallocate", "ftruncate", "renameat"]),
+    ] {
+        let bench = Bench::new();
+        let mut create = vec!["create", "db", "--level", "5", "--at", "/data/x"];
+        create.extend(journal.iter().flat_map(|place| ["--journal", place]));
+        create.extend(["m0", "m1", "m2"]);
+        let mut killed = 0;
+        for &call in calls {
+            afresh(&bench);
+            let (count, failed) = traced(&bench, &create, call, None);
+            assert!(!failed);
+            // Most of the calls of one kind are made for one member after the other.
+            for when in (1..=count).step_by(if count > 6 && call != "pwrite64" { 3 } else { 1 }) {
+                afresh(&bench);
+                killed += usize::from(traced(&bench, &create, call, Some(when)).1);
+                let again = bench.run(&create);
+                let what = format!("{journal:?} {call} {when}");
+                let named = fs::exists(bench.path("config/cxlraid/arrays/db.toml")).unwrap();
+                let is_named_already = err(&again).contains("an array has this name");
+                assert!(named && (again.status.success() || is_named_already), "{what}: {}", err(&again));
+                let status = bench.run(&["status", "db"]);
+                assert!(status.status.success(), "{what}: {}", out(&status));
+                fs::write(bench.path("file"), &what).unwrap();
+                let added = bench.run(&["add", "--array", "db", "file", "/data/x/file"]);
+                assert!(added.status.success(), "{what}: {}", err(&added));
+            }
+        }
+        assert!(killed > 3 * calls.len(), "{killed}");
+        afresh(&bench);
+    }
+}
+
+/// A start by the environment goes on with it, too.
+#[test]
+fn a_start_goes_on_with_a_creation_that_was_killed() {
+    let bench = Bench::new();
+    let create = ["create", "db", "--level", "5", "--at", "/data", "m0", "m1", "m2"];
+    for call in ["pwrite64", "ftruncate", "fdatasync", "renameat"] {
+        afresh(&bench);
+        let (count, _) = traced(&bench, &create, call, None);
+        for when in 1..=count {
+            afresh(&bench);
+            traced(&bench, &create, call, Some(when));
+            fs::write(bench.path("file"), "content").unwrap();
+            let by_environment = |arguments: &[&str]| {
+                let mut command = bench.command(arguments);
+                let members = ["m0", "m1", "m2"].map(|member| bench.path(member).display().to_string()).join(":");
+                command.env("CXLRAID_LEVEL", "5").env("CXLRAID_MOUNTS", members).env("CXLRAID_PATHS", "/data");
+                command.output().unwrap()
+            };
+            let added = by_environment(&["add", "file", "/data/file"]);
+            assert!(added.status.success() && err(&added).is_empty(), "{call} {when}: {}", err(&added));
+            let status = by_environment(&["status"]);
+            assert!(status.status.success(), "{call} {when}: {}", out(&status));
+            assert!(by_environment(&["stop"]).status.success());
+        }
+    }
+    afresh(&bench);
+}
+
+#[test]
+fn a_directory_of_another_array_or_inside_of_one_is_refused() {
+    let bench = Bench::new();
+    let made = |name: &str| fs::create_dir_all(bench.path(name)).unwrap();
+    ["s", "e0", "e1", "e2", "n0", "n1", "n2", "around/in"].iter().for_each(|name| made(name));
+    assert!(bench.create().status.success());
+    assert!(bench.run(&["add", "db", "--spare", "s"]).status.success());
+    assert!(bench.run(&["create", "e", "--level", "5", "--at", "/e", "e0", "e1", "e2"]).status.success());
+    assert!(bench.run(&["add", "e", "--spare", "around/in"]).status.success());
+    fs::remove_dir(bench.path("around/in")).unwrap();
+    made("m0/in");
+    made("m0/data/inner");
+    std::os::unix::fs::symlink(bench.path("m0/in"), bench.path("link")).unwrap();
+    std::os::unix::fs::symlink(bench.path("s"), bench.path("to-spare")).unwrap();
+    // The device of a member is not mounted now, and somebody takes its mount point.
+    fs::rename(bench.path("e1"), bench.path("e1-away")).unwrap();
+    made("e1");
+    let before = snapshot(bench.home.path());
+    let cases = [
+        ("s", "is a spare of the array db"),
+        ("to-spare", "is a spare of the array db"),
+        ("m0/in", "m0, a member of the array db"),
+        ("link", "m0, a member of the array db"),
+        ("m0/data/inner", "m0, a member of the array db"),
+        ("e1", "is a member of the array e"),
+        ("around", "around/in, a spare of the array e"),
+    ];
+    for (directory, what) in cases {
+        let attempts: [&[&str]; 3] = [
+            &["create", "new", "--level", "5", "--at", "/new", "n0", "n1", directory],
+            &["replace", "e", "e0", directory],
+            &["add", "e", "--spare", directory],
+        ];
+        for attempt in attempts {
+            // An array may use what is its own.
+            if attempt[1] == "e" && ["e1", "around"].contains(&directory) {
+                continue;
+            }
+            let output = bench.run(attempt);
+            let said = err(&output);
+            let line = said.lines().find(|line| !line.contains("warning")).unwrap_or_default();
+            assert!(!output.status.success() && line.contains(what), "{attempt:?}: {said}");
+            assert!(line.contains("; "), "{attempt:?}: {said}");
+        }
+    }
+    assert_eq!(snapshot(bench.home.path()), before);
+    // The members of an array without a name, too; and one another.
+    assert!(bench.run(&["forget", "db"]).status.success());
+    for attempt in [["n0", "n1", "m0/in"], ["n0", "n1", "link"], ["s", "n1", "inside"]] {
+        // A directory with this one alone counts as empty.
+        made("s/lost+found");
+        let _ = std::os::unix::fs::symlink(bench.path("s/lost+found"), bench.path("inside"));
+        let output = bench.run(&[&["create", "new", "--level", "5", "--at", "/new"], &attempt[..]].concat());
+        assert!(err(&output).contains("lies inside "), "{attempt:?}: {}", err(&output));
+    }
+    remove_segments(&bench, &["e0"]);
+}
+
+/// Two commands that give one spare to two arrays at once.
+#[test]
+fn one_directory_does_not_become_the_spare_of_two_arrays() {
+    let bench = Bench::new();
+    ["e0", "e1", "e2"].iter().for_each(|name| fs::create_dir(bench.path(name)).unwrap());
+    assert!(bench.create().status.success());
+    assert!(bench.run(&["create", "e", "--level", "5", "--at", "/e", "e0", "e1", "e2"]).status.success());
+    for round in 0..50 {
+        let spare = format!("s{round}");
+        fs::create_dir(bench.path(&spare)).unwrap();
+        let fine = std::thread::scope(|scope| {
+            let runs = ["db", "e"].map(|name| scope.spawn(|| bench.run(&["add", name, "--spare", &spare]).status.success()));
+            runs.map(|run| run.join().unwrap())
+        });
+        assert!(fine[0] != fine[1], "round {round}: {fine:?}");
+    }
+    remove_segments(&bench, &["e0"]);
+}

@@ -33,8 +33,9 @@ fn started_with(bench: &Bench, arguments: &[&str]) -> (Child, UnixDatagram) {
     let _ = fs::remove_file(bench.path("notify"));
     let socket = UnixDatagram::bind(bench.path("notify")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut command = bench.command(&["monitor", "db", "--delay", "1"]);
-    command.args(arguments);
+    let delay = if arguments.contains(&"--delay") { &[][..] } else { &["--delay", "1"] };
+    let mut command = bench.command(&["monitor", "db"]);
+    command.args(delay).args(arguments);
     let child = command.env("NOTIFY_SOCKET", bench.path("notify")).spawn().unwrap();
     assert_eq!(received(&socket), "READY=1");
     (child, socket)
@@ -170,4 +171,127 @@ fn what_cannot_be_watched_is_refused() {
         let (status, line) = refused(&bench.run(arguments));
         assert!(status != 0 && line.contains(expected), "{arguments:?}: {line}");
     }
+}
+
+/// An array that is forgotten and made anew has another log.
+#[test]
+fn an_array_that_is_made_anew_under_its_name_is_watched() {
+    let bench = filled();
+    let monitor = started(&bench);
+    let uuid = bench.uuid();
+    assert!(bench.run(&["stop", "db"]).status.success());
+    assert!(bench.run(&["forget", "db"]).status.success());
+    for member in ["m0", "m1", "m2", "m3"] {
+        fs::remove_dir_all(bench.path(member)).unwrap();
+        fs::create_dir(bench.path(member)).unwrap();
+    }
+    let _ = fs::remove_file(format!("/dev/shm/cxlraid-{uuid}"));
+    assert!(bench.run(&["create", "db", "--level", "6", "--at", "/data", "m0", "m1", "m2", "m3"]).status.success());
+    assert!(bench.run(&["scrub", "db"]).status.success());
+    await_told(&bench, &["2 ScrubStarted db ", "2 ScrubFinished db "]);
+    fs::rename(bench.path("m2"), bench.path("away")).unwrap();
+    await_told(&bench, &["2 ScrubStarted db ", "2 ScrubFinished db ", "3 Fail db m2"]);
+    end(monitor);
+    let logged = out(&bench.run(&["events", "db", "--json"]));
+    assert!(logged.contains("\"Fail\"") && !logged.contains(&uuid), "{logged}");
+}
+
+/// What happens to an array with several names is told once, and one process makes it whole.
+#[test]
+fn an_array_with_two_names_is_watched_once() {
+    let bench = filled();
+    assert!(bench.run(&["create", "db2", "--level", "6", "--at", "/data", "m0", "m1", "m2", "m3"]).status.success());
+    fs::create_dir(bench.path("s")).unwrap();
+    assert!(bench.run(&["add", "db2", "--spare", "s"]).status.success());
+    let monitor = started_with(&bench, &["db2", "--program", "program"]);
+    fs::rename(bench.path("m2"), bench.path("away")).unwrap();
+    let expected = ["3 Fail db m2", "3 SpareUsed db s", "3 RebuildStarted db s", "3 RebuildFinished db s"];
+    await_told(&bench, &expected);
+    std::thread::sleep(Duration::from_millis(2500));
+    await_told(&bench, &expected);
+    // The name that it is called by goes, and the other one stays.
+    assert!(bench.run(&["forget", "db"]).status.success());
+    std::thread::sleep(Duration::from_millis(1500));
+    fs::rename(bench.path("m3"), bench.path("away2")).unwrap();
+    await_told(&bench, &[&expected[..], &["3 Fail db2 m3"]].concat());
+    end(monitor);
+    assert_eq!(bench.run(&["status", "db2"]).status.code(), Some(3));
+}
+
+/// A program that never ends keeps no spare from being taken.
+#[test]
+fn a_program_that_hangs_holds_up_nothing_else() {
+    let bench = filled();
+    fs::create_dir(bench.path("s")).unwrap();
+    assert!(bench.run(&["add", "db", "--spare", "s"]).status.success());
+    fs::write(bench.path("program"), "#!/bin/sh\necho $$ >> \"${0%/*}/told\"\nexec sleep 60\n").unwrap();
+    let monitor = started(&bench);
+    assert!(bench.run(&["scrub", "db"]).status.success());
+    let begun = Instant::now();
+    while told(&bench).is_empty() && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fs::rename(bench.path("m2"), bench.path("away")).unwrap();
+    let begun = Instant::now();
+    while !bench.run(&["status", "db"]).status.success() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", out(&bench.run(&["status", "db"])));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(told(&bench).len(), 1);
+    end(monitor);
+    // It was started for what waited, too.
+    for pid in told(&bench) {
+        let _ = Command::new("kill").arg(pid).status();
+    }
+}
+
+/// The monitor leaves an operator's own rebuild alone, also one that is paused.
+#[test]
+fn an_operators_rebuild_is_not_taken_for_one_that_was_cut_short() {
+    let bench = filled();
+    fs::write(bench.path("file"), vec![7; 4 << 20]).unwrap();
+    for name in 0..8 {
+        assert!(bench.run(&["add", "--array", "db", "file", &format!("/data/{name}")]).status.success());
+    }
+    assert!(bench.run(&["fail", "db", "m1"]).status.success());
+    let mut rebuild = bench.command(&["rebuild", "db", "--rate", "1M"]).spawn().unwrap();
+    let begun = Instant::now();
+    while !out(&bench.run(&["status", "db"])).contains("rebuilding") {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let monitor = started(&bench);
+    std::thread::sleep(Duration::from_millis(2500));
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", monitor.0.id())).unwrap();
+    assert!(
+        !children
+            .split_whitespace()
+            .any(|child| { fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("rebuild")) })
+    );
+    let _ = rebuild.kill();
+    let _ = rebuild.wait();
+    // Now it was cut short.
+    let begun = Instant::now();
+    while !bench.run(&["status", "db"]).status.success() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", out(&bench.run(&["status", "db"])));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    end(monitor);
+}
+
+/// The file of metrics stays while another monitor keeps it.
+#[test]
+fn the_first_of_two_monitors_to_end_leaves_the_file_to_the_other() {
+    let bench = filled();
+    let first = started_with(&bench, &["--prometheus", "db.prom", "--delay", "3600"]);
+    let second = started_with(&bench, &["--prometheus", "db.prom", "--delay", "3600"]);
+    end_quietly(first);
+    assert!(bench.path("db.prom").exists());
+    end(second);
+    assert!(!bench.path("db.prom").exists());
+}
+
+fn end_quietly((mut child, _socket): (Child, UnixDatagram)) {
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(child.wait().unwrap().success());
 }

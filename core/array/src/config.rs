@@ -43,6 +43,9 @@ pub struct Config {
     pub access: Option<format::Access>,
     /// The log of events ([`crate::events`]); None tells nobody.
     pub events: Option<Vec<u8>>,
+    /// The member directory that is about to be made anew, if one is: what it says of itself counts
+    /// for nothing.
+    pub renewed: Option<Vec<u8>>,
 }
 
 /// Whether a start makes an array of empty directories.
@@ -277,6 +280,7 @@ impl Config {
             journal_lanes: JOURNAL_LANES_DEFAULT,
             access: None,
             events: None,
+            renewed: None,
         })
     }
 

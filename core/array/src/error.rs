@@ -117,6 +117,12 @@ pub enum AttachError {
         /// The first path.
         other: Vec<u8>,
     },
+    /// Another directory has the place of a member that is given, and the array goes on with that one.
+    #[error("{}: another directory has taken the place of this one in the array, so the name or the paths given are out of date; use a name or paths with that directory ('cxlraid status' shows each name's), or, if it is lost for good, empty this one and 'cxlraid rebuild' it", show(.path))]
+    OutOfDate {
+        /// The directory that has no place any more.
+        path: Vec<u8>,
+    },
     /// Two members have changes that the other one has not.
     #[error("{} and {} were each used without the other, and neither has the other's changes; choose with 'cxlraid assemble --prefer MEMBER' whose are kept", show(.one), show(.other))]
     UsedApart {
@@ -368,6 +374,7 @@ impl AttachError {
             Self::NoAttributes { .. } => OsError::OPNOTSUPP,
             Self::TooManyOut { .. }
             | Self::UsedApart { .. }
+            | Self::OutOfDate { .. }
             | Self::PreferredTooFew { .. }
             | Self::NotMounted { .. }
             | Self::Unreadable { .. }

@@ -213,7 +213,7 @@ pub fn check_blank(path: &[u8]) -> Result<(), AttachError> {
 /// newest superblock does.
 pub(crate) fn stale(newest: &Superblock, slot: Slot) -> Result<Superblock, OsError> {
     let mut fresh = newest.clone();
-    let flags = newest.members[slot].flags;
+    let flags = newest.members[slot].flags & !MemberEntry::REPLACED;
     fresh.members[slot] = MemberEntry { uuid: random_uuid()?, state: MemberState::Stale, out_count: 0, flags };
     Ok(Superblock { event_count: 1, copy_sequence: 0, ..for_slot(&fresh, slot) })
 }

@@ -115,13 +115,22 @@ impl New {
         AttachError::JournalNotMade { path, bytes: self.header.file_bytes(), error }
     }
 
-    /// Takes away what is not on members: the array that it was made for was not. An empty file
-    /// that was there before is empty again.
-    pub(crate) fn unmake(&self, is_new: bool) {
+    /// Empties the file in which this journal is to be made, where it is what a creation left that was
+    /// cut short: `begun` are its superblocks, which name the file.
+    pub(crate) fn empty_what_is_left_of(&self, begun: &[Superblock]) {
         let Some(path) = &self.entry.path else { return };
-        if is_new {
-            let _ = fs::unlink(path.as_bytes());
-        } else if let Ok(file) = open_journal(fs::CWD, path.as_bytes()) {
+        let is_named = |superblock: &&Superblock| superblock.journal.is_some_and(|entry| entry.path.as_ref() == Some(path));
+        let named: Vec<&Superblock> = begun.iter().filter(is_named).collect();
+        if named.is_empty() {
+            return;
+        }
+        let Ok(file) = open_journal(fs::CWD, path.as_bytes()) else { return };
+        let is_left = match header_of(&file) {
+            Ok((header, _)) => named.iter().any(|superblock| superblock.array_uuid == header.array_uuid),
+            // The header comes last.
+            Err(_) => holds_zeros_only(&file) == Ok(true),
+        };
+        if is_left {
             let _ = fs::ftruncate(&file, 0);
         }
     }
@@ -142,6 +151,19 @@ impl New {
         }
         made.and_then(|()| fs::fsync(parent(path)?)).map_err(failed)?;
         Ok(is_new)
+    }
+}
+
+/// Tells whether a file has no byte that is not zero.
+fn holds_zeros_only(file: &OwnedFd) -> sys::Result<bool> {
+    let mut buffer = alloc::vec![0; 1 << 16];
+    let mut offset = 0;
+    loop {
+        match read_fully_at(file, &mut buffer, offset)? {
+            0 => return Ok(true),
+            count if buffer.iter().take(count).any(|&byte| byte != 0) => return Ok(false),
+            count => offset += count as u64,
+        }
     }
 }
 

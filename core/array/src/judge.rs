@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::emptied;
 use crate::error::AttachError;
 use crate::member::{Finding, Member, Standing, inspect};
+use crate::replace;
 use crate::runtime::directories_in_use;
 use crate::split;
 use crate::why;
@@ -95,6 +96,7 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
     let newest = newest.cloned().ok_or_else(|| refusal.clone().unwrap_or_else(|| not_there(config, &findings)))?;
     require_newest(&newest, &findings)?;
     check_against(config, &newest)?;
+    replace::require_present(config, &newest, findings.iter().filter(|finding| finding.is_of(newest.array_uuid)))?;
     split::check(findings.iter().filter(|finding| finding.is_of(newest.array_uuid)))?;
     let mut members: Vec<Option<Member>> = (0..newest.member_count).map(|_| None).collect();
     let mut without_superblock = Vec::new();

@@ -78,7 +78,7 @@ pub use judge::check_all_rights;
 pub use member::{Member, Standing, check_rights, has_failed, is_no_space, is_of_process};
 pub use read_only::is_read_only;
 pub use regular::open_regular;
-pub use replace::{Successor, Swapped, Twins, note_replaced};
+pub use replace::{Successor, Swapped, Twins, gave_place, note_replaced};
 pub use runtime::{Executing, FileEntry, NamesLog, Recovery, Runtime, SharedFile};
 pub use scrub::{Mismatch, Role, UNIT_BYTES, Verdict};
 pub use shares::{Reading, Shares};

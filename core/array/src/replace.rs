@@ -14,17 +14,21 @@
 //! - before that call all that the successor holds is durable, and after it nothing is written to
 //!   the old member but the note that it was replaced;
 //! - the old member's own superblock calls that member out from then on, so the old member is not
-//!   believed where no other member tells better.
+//!   believed where no other member tells better;
+//! - before that call both directories are marked ([`MemberEntry::REPLACED`]). So whichever of them is
+//!   used first after a death in between, a start with the other one is refused ([`require_present`]),
+//!   and does not put the one that is used out.
 
 use crate::Array;
 use crate::access;
 use crate::changed::{put_kept, remove_left};
 use crate::claim::inspect_alone;
+use crate::config::Config;
 use crate::error::AttachError;
 use crate::fill::stale;
 use crate::journal::copy_onto;
 use crate::limited::write_fully;
-use crate::member::{inspect, read_fully_at};
+use crate::member::{Finding, inspect, read_fully_at};
 use crate::regular::open_regular;
 use crate::runtime::Directory;
 use crate::sums_files;
@@ -214,10 +218,10 @@ impl Array {
             // All have the same update after this, and can be written.
             self.rewrite_superblocks(|_| {})?;
             let own = self.members[slot].meta().ok_or(OsError::NODEV)?;
-            let (old, old_copy) = read(own)?;
+            let (old, _) = read(own)?;
             let mut next = old.clone();
             let state = if lacks { MemberState::Rebuilding } else { MemberState::InSync };
-            let flags = old.members[slot].flags;
+            let flags = old.members[slot].flags & !MemberEntry::REPLACED;
             next.members[slot] = MemberEntry { uuid: successor.begun.member_uuid, state, out_count: 0, flags };
             next.event_count += 1;
             next.previous_update_id = old.update_id;
@@ -227,14 +231,18 @@ impl Array {
             self.runtime.note_directory(slot, Directory::default());
             let (_, copy) = read(&successor.meta)?;
             let copy_sequence = successor.begun.copy_sequence + 1;
-            write_copy(&successor.meta, &Superblock { copy_sequence, ..for_slot(&next, slot) }, Superblock::next_copy(copy))?;
+            let taken = Superblock { copy_sequence, ..for_slot(&next, slot) };
+            write_copy(&successor.meta, &marked(&taken, true), Superblock::next_copy(copy))?;
+            // A member may be replaced because it fails.
+            let _ = mark(own, true);
             if let Err(error) = commit() {
                 // What could be left of it is no harm: the array goes on without, and is ahead of
                 // it with its next use.
                 let _ = start_superblock(&successor.meta, &successor.begun);
+                let _ = mark(own, false);
                 return Ok(Err(error));
             }
-            let is_noted = write_replaced(own, &old, old_copy).is_ok();
+            let is_noted = write_replaced(own).is_ok();
             let others = self.in_use().without(slot);
             self.follow_update(others, old.update_id, next.update_id);
             for other in others.iter() {
@@ -245,42 +253,93 @@ impl Array {
                     write_copy(meta, &written, Superblock::next_copy(copy))
                 });
             }
+            // With the mark it is the member as well.
+            let _ = mark(&successor.meta, false);
             Ok(Ok(Swapped { is_noted }))
         })
     }
 }
 
+/// Refuses members that are out of date: another directory has the place of one of them, and the array
+/// goes on with that one. `findings` are of one array, of which `newest` is the newest superblock. A
+/// start would do without the directory that has the place, put that on record, and so take away what
+/// makes the array redundant.
+///
+/// # Errors
+/// [`AttachError::OutOfDate`].
+pub(crate) fn require_present<'a>(
+    config: &Config,
+    newest: &Superblock,
+    mut findings: impl Iterator<Item = &'a Finding>,
+) -> Result<(), AttachError> {
+    let is_renewed = |path: &[u8]| config.renewed.as_deref() == Some(path);
+    let has_no_place = |finding: &&Finding| finding.superblock().is_some_and(|own| gave_place(own, newest));
+    match findings.find(|finding| has_no_place(finding) && !is_renewed(&finding.path)) {
+        Some(finding) => Err(AttachError::OutOfDate { path: finding.path.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Tells whether another directory has the place of the member with the superblock `own`, and `newest`,
+/// the array's newest superblock, has a member in use in that place.
+#[must_use]
+pub fn gave_place(own: &Superblock, newest: &Superblock) -> bool {
+    let (own_entry, present) = (&own.members[own.slot], &newest.members[own.slot]);
+    // Where both name one member, an exchange was cut short before the others could name the new one.
+    let is_exchanged = present.uuid != own.member_uuid || !own_entry.state.is_in_use();
+    own.array_uuid == newest.array_uuid && own_entry.is_replaced() && present.state.is_in_use() && is_exchanged
+}
+
 /// Has the superblock in a directory say that another directory has taken its member's place, where
-/// the superblock `newest` names another member in that slot. Returns whether it says so.
+/// the superblock `newest` names another member in that slot. Returns whether it says so. Where
+/// `newest` says that the member is out, the superblock is marked, which counts once another member is
+/// named.
 ///
 /// # Errors
 /// As for a start that finds that directory, and what the kernel says.
 pub fn note_replaced(path: &[u8], newest: &Superblock) -> Result<bool, AttachError> {
     let finding = inspect(path)?;
-    let is_replaced = |own: &Superblock| own.array_uuid == newest.array_uuid && newest.members[own.slot].uuid != own.member_uuid;
-    if !finding.superblock().is_some_and(is_replaced) {
+    let Some(own) = finding.superblock().filter(|own| own.array_uuid == newest.array_uuid) else { return Ok(false) };
+    let Some(present) = newest.members.get(own.slot) else { return Ok(false) };
+    let is_replaced = present.uuid != own.member_uuid;
+    if !is_replaced && present.state.is_in_use() {
         return Ok(false);
     }
     let failed = |error| AttachError::os(path, "write the superblock of", error);
     let meta = finding.meta().ok_or(OsError::NODEV).map_err(failed)?;
-    let (own, copy) = read(meta).map_err(failed)?;
-    if !own.members[own.slot].is_replaced() {
-        write_replaced(meta, &own, copy).map_err(failed)?;
+    let entry = own.members[own.slot];
+    let is_noted = entry.is_replaced() && (!is_replaced || !entry.state.is_in_use());
+    if !is_noted {
+        if is_replaced { write_replaced(meta) } else { mark(meta, true) }.map_err(failed)?;
     }
-    Ok(true)
+    Ok(is_replaced)
 }
 
-/// Has a member's superblock, of which `copy` is the newest, say that another directory has its
-/// place.
-fn write_replaced(meta: &OwnedFd, own: &Superblock, copy: usize) -> Result<(), OsError> {
-    let mut replaced = own.clone();
+/// Has a member's superblock say that another directory has its place.
+fn write_replaced(meta: &OwnedFd) -> Result<(), OsError> {
+    let (own, copy) = read(meta)?;
+    let mut replaced = marked(&own, true);
     let entry = &mut replaced.members[own.slot];
     entry.state = MemberState::Stale;
-    entry.flags |= MemberEntry::REPLACED;
     entry.out_count = own.event_count;
     replaced.copy_sequence += 1;
     replaced.update_ns = sys::clock::realtime_coarse_ns();
     write_copy(meta, &replaced, Superblock::next_copy(copy))
+}
+
+/// Marks a member's superblock, or takes the mark from it ([`marked`]).
+fn mark(meta: &OwnedFd, is_so: bool) -> Result<(), OsError> {
+    let (own, copy) = read(meta)?;
+    let written = Superblock { copy_sequence: own.copy_sequence + 1, ..marked(&own, is_so) };
+    write_copy(meta, &written, Superblock::next_copy(copy))
+}
+
+/// Returns a superblock that says of its own member, or says no more, that another directory has its
+/// place if the other members' superblocks name another one there.
+fn marked(own: &Superblock, is_so: bool) -> Superblock {
+    let mut marked = own.clone();
+    marked.members[own.slot].set_flag(MemberEntry::REPLACED, is_so);
+    marked
 }
 
 /// Copies what lies behind the header of a table. Holes stay holes.
@@ -310,5 +369,98 @@ fn copy_table(from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<(), OsError> 
 impl core::fmt::Debug for Successor {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(formatter, "{}", units::Shown(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::superblock::death;
+    use crate::test_array::{Home, three_members};
+    use layout::Level;
+    use units::MemberSet;
+
+    /// Ends the use of an array, as the death of its last process does.
+    fn end(array: Array) {
+        let _ = array.runtime.remove();
+        drop(array);
+    }
+
+    /// An array whose configuration has the new directory since the instant at which the exchange was
+    /// killed: what lists both directories, the one before and the one after.
+    fn killed_exchange(name: &str, writes: u32) -> (Home, Config, Config) {
+        let (home, before) = three_members(name, Level::Raid5);
+        let array = Array::attach_holding(&before).unwrap();
+        std::fs::create_dir_all(home.path("new/data")).unwrap();
+        let new = home.path("new").into_os_string().into_encoded_bytes();
+        std::fs::rename(home.path("new/data"), home.path("data")).unwrap();
+        let successor = array.begin_successor(1, &new).unwrap();
+        std::fs::rename(home.path("data"), home.path("new/data")).unwrap();
+        array.fill_successor(1, &successor, &[]).unwrap();
+        let _ = array.swap_member(1, &successor, false, || {
+            death::after(writes);
+            Ok::<_, ()>(())
+        });
+        death::after(u32::MAX);
+        end(array);
+        let mut after = before.clone();
+        after.mounts[1] = new;
+        (home, before, after)
+    }
+
+    /// Whichever directory is used first after that instant has the place, and the other is refused.
+    /// Who starts with the other one does not put the first one out.
+    #[test]
+    fn a_directory_without_a_place_is_refused_and_puts_no_other_out() {
+        for writes in 0..6 {
+            for is_old_first in [true, false] {
+                let (home, before, after) = killed_exchange("exchange", writes);
+                let (first, second) = if is_old_first { (&before, &after) } else { (&after, &before) };
+                let what = std::format!("{writes} writes, the old one first: {is_old_first}");
+                if is_old_first && writes > 0 {
+                    // It says itself that it has no place any more.
+                    let refused = Array::attach(&before).map(drop).unwrap_err();
+                    assert!(matches!(refused, AttachError::OutOfDate { .. }), "{what}: {refused}");
+                } else {
+                    let array = Array::attach(first).unwrap();
+                    assert_eq!(array.in_use(), MemberSet::first(3), "{what}");
+                    array.before_change().unwrap();
+                    end(array);
+                    for _ in 0..2 {
+                        let refused = Array::attach(second).map(drop).unwrap_err();
+                        assert!(matches!(refused, AttachError::OutOfDate { .. }), "{what}: {refused}");
+                        assert!(Array::foresee(second).is_err(), "{what}");
+                    }
+                }
+                let used = if is_old_first && writes == 0 { &before } else { &after };
+                let array = Array::attach(used).unwrap();
+                assert_eq!(array.in_use(), MemberSet::first(3), "{what}");
+                array.before_change().unwrap();
+                end(array);
+                // Only a member's own superblock says that it was replaced.
+                for member in ["m0", "m2"] {
+                    let meta = std::fs::File::open(home.path(member).join(".cxlraid")).unwrap();
+                    let (superblock, _) = read(&meta.into()).unwrap();
+                    assert!(superblock.members.iter().all(|entry| !entry.is_replaced()), "{what}: {member}");
+                }
+            }
+        }
+    }
+
+    /// What is to be made anew counts for nothing; and where the array has no member in that place,
+    /// there is none to be put out.
+    #[test]
+    fn a_directory_that_was_replaced_can_have_a_place_again() {
+        let (_home, before, after) = killed_exchange("again", u32::MAX);
+        assert!(Array::foresee(&before).is_err());
+        let renewed = Config { renewed: Some(before.mounts[1].clone()), ..before.clone() };
+        assert_eq!(Array::foresee(&renewed).unwrap()[1].standing, crate::Standing::Stale);
+        let array = Array::attach(&after).unwrap();
+        array.fail_member(1).unwrap();
+        array.before_change().unwrap();
+        end(array);
+        let array = Array::attach(&before).unwrap();
+        assert_eq!(array.in_use(), MemberSet::first(3).without(1));
+        end(array);
     }
 }

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::error::AttachError;
 use crate::judge::inspect_all;
 use crate::member::Finding;
+use crate::replace;
 use crate::superblock::{draw_update_id, read, write_copy};
 use alloc::vec::Vec;
 use format::{MemberState, Superblock};
@@ -84,6 +85,9 @@ pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachErro
     let of_array = || findings.iter().filter(|finding| finding.is_of(preferred.array_uuid));
     if check(of_array()).is_ok() {
         return Ok(Vec::new());
+    }
+    if let Some(newest) = Superblock::newest(of_array().filter_map(Finding::superblock)) {
+        replace::require_present(config, newest, of_array())?;
     }
     let newest = of_array().filter_map(Finding::superblock).map(|superblock| superblock.event_count).max().unwrap_or(0);
     let update_id = draw_update_id().map_err(|error| AttachError::os(member, "choose", error))?;

@@ -37,24 +37,40 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     let draw = |place| New::draw(place, config.journal_lanes, superblock.array_uuid, config.level);
     let journal = config.journal.as_ref().map(draw).transpose()?;
     superblock.journal = journal.as_ref().map(|journal| journal.entry);
-    // A journal that is not on the members comes first: if it cannot be made they are as they were.
+    // A journal that is not on the members comes after superblocks of count 0 that name it: what a
+    // death leaves there is known by these.
     let elsewhere = journal.as_ref().filter(|journal| journal.is_elsewhere());
-    let made =
-        elsewhere.map(|journal| journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access, SaidBy::Operator));
-    let made = made.transpose()?;
-    let metas = prepare_members(config, roots, &superblock, journal.as_ref()).inspect_err(|_| {
-        if let (Some(journal), Some(made)) = (elsewhere, made) {
-            journal.unmake(made);
-        }
-        roots.iter().for_each(|root| unmake(root, &config.prefixes));
-    })?;
+    if let Some(journal) = elsewhere {
+        let begun: Vec<Superblock> = roots.iter().filter_map(|root| unfinished(root)).collect();
+        journal.empty_what_is_left_of(&begun);
+    }
+    let metas = prepare_members(config, roots, &superblock, journal.as_ref())
+        .and_then(|metas| {
+            if let Some(journal) = elsewhere {
+                journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access, SaidBy::Operator)?;
+            }
+            Ok(metas)
+        })
+        .inspect_err(|_| roots.iter().for_each(|root| unmake(root, &config.prefixes)))?;
     // From the first of these superblocks on the array exists, and nothing of it is taken away any
     // more.
+    // They follow those of count 0, so members that a death keeps from getting theirs are one update
+    // behind, and the next start finishes that.
+    let previous_update_id = superblock.update_id;
+    let update_id = draw_update_id().map_err(|error| AttachError::os(&config.mounts[0], "create", error))?;
     for (slot, meta) in metas.iter().enumerate() {
-        let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(&superblock, slot) };
+        let counts = Superblock { event_count: 1, copy_sequence: 1, update_id, previous_update_id, ..superblock.clone() };
+        let finished = for_slot(&counts, slot);
         write_copy(meta, &finished, 1).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
     }
     Ok(())
+}
+
+/// The superblock in a member directory of a creation that was cut short, if there is one.
+fn unfinished(root: &OwnedFd) -> Option<Superblock> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let meta = fs::openat(root, format::DIRECTORY, flags, Mode::empty()).ok()?;
+    read(&meta).ok().map(|(superblock, _)| superblock).filter(|superblock| superblock.event_count == 0)
 }
 
 /// Makes all that members need but the superblocks of count 1. Returns their `.cxlraid`
@@ -105,7 +121,7 @@ fn unmake(root: &OwnedFd, prefixes: &[Vec<u8>]) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let Ok(meta) = fs::openat(root, format::DIRECTORY, flags, Mode::empty()) else { return };
     // The superblock goes last: it shows that the other files are those of a creation.
-    for name in TABLES.into_iter().chain([format::SUPERBLOCK_FILE]) {
+    for name in TABLES.into_iter().chain([SUPERBLOCK_TO_BE, format::SUPERBLOCK_FILE]) {
         let _ = fs::unlinkat(&meta, name, AtFlags::empty());
     }
     let _ = fs::unlinkat(root, format::DIRECTORY, AtFlags::REMOVEDIR);
@@ -165,22 +181,25 @@ fn blank(config: &Config) -> Result<Superblock> {
     Ok(if config.sums { superblock.with_sums() } else { superblock })
 }
 
+/// Returns the superblock of the member in `slot` that says what another member's superblock says.
+/// That a member was replaced is said by its own superblock alone.
 pub(crate) fn for_slot(superblock: &Superblock, slot: Slot) -> Superblock {
-    Superblock { slot, member_uuid: superblock.members[slot].uuid, ..superblock.clone() }
+    let mut own = Superblock { slot, member_uuid: superblock.members[slot].uuid, ..superblock.clone() };
+    for (_, entry) in own.members.iter_mut().enumerate().filter(|(place, _)| *place != slot || superblock.slot != slot) {
+        entry.set_flag(MemberEntry::REPLACED, false);
+    }
+    own
 }
 
 pub(crate) fn random_uuid() -> Result<Uuid> {
     sys::random::bytes().map(Uuid::from_random)
 }
 
-/// Makes `.cxlraid` with a superblock of count 0 in it.
+/// Makes `.cxlraid` with a superblock of count 0 in it, which is there whole or not at all.
 fn begin(superblock: &Superblock, slot: Slot, root: &OwnedFd) -> Result<OwnedFd> {
     let meta = open_meta(root, superblock.access)?;
-    let file = open_new(&meta, format::SUPERBLOCK_FILE, superblock.access)?;
+    start_superblock(&meta, &for_slot(superblock, slot))?;
     access::give(&meta, superblock.access, access::directory_mode(superblock.access.mode))?;
-    fs::ftruncate(&file, 0)?;
-    fs::ftruncate(&file, format::SUPERBLOCK_BYTES as u64)?;
-    write_copy(&meta, &for_slot(superblock, slot), 0)?;
     Ok(meta)
 }
 
@@ -733,6 +752,28 @@ mod tests {
         let file = home.path().join(format::SUPERBLOCK_FILE.to_str().unwrap());
         assert!(file.metadata().unwrap().blocks() * 512 >= format::SUPERBLOCK_BYTES as u64);
         assert_eq!(read(&meta).unwrap(), (superblock, 0));
+    }
+
+    /// Each of the first three writes is the beginning of a member, each of the last three the end of
+    /// its creation.
+    #[test]
+    fn a_creation_that_was_cut_short_is_gone_on_with() {
+        for writes in 0..6 {
+            let (home, config) = crate::test_array::three_members("cut-creation", layout::Level::Raid5);
+            death::after(writes);
+            let cut = Array::attach(&config).map(drop);
+            death::after(u32::MAX);
+            cut.unwrap_err();
+            let array = Array::attach(&config).unwrap();
+            assert_eq!((array.in_use(), array.was_created()), (MemberSet::first(3), writes <= 3), "after {writes} writes");
+            let _ = array.runtime.remove();
+            let counts = |slot: usize| {
+                let meta = std::fs::File::open(home.path(std::format!("m{slot}/.cxlraid"))).unwrap();
+                let (superblock, _) = read(&meta.into()).unwrap();
+                (superblock.event_count, superblock.update_id)
+            };
+            assert!((0..3).all(|slot| counts(slot) == counts(0) && counts(slot).0 == 1), "after {writes} writes");
+        }
     }
 
     #[test]

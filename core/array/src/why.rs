@@ -64,7 +64,8 @@ pub fn newer_table(kind: TableKind, found: Version) -> String {
 pub fn stale(own: &Superblock, newest: &Superblock) -> &'static str {
     let believed = newest.members[own.slot];
     match believed.state {
-        _ if own.members[own.slot].is_replaced() => REPLACED,
+        _ if own.members[own.slot].is_replaced() && believed.uuid != own.member_uuid => REPLACED,
+        _ if crate::gave_place(own, newest) => REPLACED,
         _ if is_begun(own, newest) => BEGUN,
         MemberState::Failed => "taken out of use",
         MemberState::Missing if believed.uuid == Uuid::NIL => "removed",
