@@ -45,6 +45,7 @@ pub(crate) enum Command {
     Add(Add),
     Retrieve(Retrieve),
     Journal(Journal),
+    #[command(visible_alias = "repair")]
     Rebuild(Rebuild),
     ReAdd(ReAdd),
     Replace(Replace),

@@ -385,7 +385,7 @@ impl ArrayView {
         let others = if backing.map(|member| member.state == MemberState::InSync).max() == Some(false) {
             "'cxlraid replace' fills another directory in the place of the backing, 'cxlraid rebuild --force' makes it anew"
         } else {
-            "'cxlraid rebuild' makes stale and failed members anew"
+            "'cxlraid re-add' gives a stale or failed member what it lacks, 'cxlraid rebuild' makes it anew"
         };
         let others = has(&[MemberState::Stale, MemberState::Failed]).then_some(others);
         let todo: Vec<&str> = blank.into_iter().chain(missing).chain(others).collect();

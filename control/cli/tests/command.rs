@@ -331,6 +331,17 @@ fn one_more_name_for_an_array_says_so_and_makes_its_path() {
     assert!(["m0", "m1", "m2"].iter().all(|member| bench.path(member).join("other").is_dir()));
 }
 
+/// The thesis calls it so (4.14).
+#[test]
+fn repair_is_another_name_of_rebuild() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    let [rebuilt, repaired] = ["rebuild", "repair"].map(|command| bench.run(&[command, "db"]));
+    assert!(repaired.status.success(), "{}", err(&repaired));
+    assert_eq!(out(&repaired), out(&rebuilt));
+    assert!(out(&bench.run(&["--help"])).contains("[aliases: repair]"));
+}
+
 #[test]
 fn status_tells_what_a_start_would_come_to() {
     let bench = Bench::new();
@@ -338,7 +349,8 @@ fn status_tells_what_a_start_would_come_to() {
     fs::write(bench.path("m1/.cxlraid/lanes"), "").unwrap();
     let status = bench.run(&["status", "db"]);
     assert_eq!(status.status.code(), Some(3), "{}", out(&status));
-    for line in [", volatile: .cxlraid/lanes is empty\n", "  to do: 'cxlraid rebuild' makes stale and failed members anew\n"] {
+    let todo = "  to do: 'cxlraid re-add' gives a stale or failed member what it lacks, 'cxlraid rebuild' makes it anew\n";
+    for line in [", volatile: .cxlraid/lanes is empty\n", todo] {
         assert!(out(&status).contains(line), "{}", out(&status));
     }
     fs::remove_file(bench.path("m2/.cxlraid/inodes")).unwrap();
