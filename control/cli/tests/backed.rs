@@ -426,7 +426,8 @@ fn attribute(path: &Path) -> format::Attribute {
 /// filled and afterwards, and so can one whose number was another file's before.
 #[test]
 fn a_file_of_which_a_power_cut_kept_the_name_alone_can_be_used() {
-    for (is_filled, in_old_use) in [(true, false), (true, true), (false, false), (false, true)] {
+    let cases = [(true, false, false), (true, true, false), (false, false, false), (false, true, false), (false, false, true)];
+    for (is_filled, in_old_use, makes_first) in cases {
         if !is_filled && !sys::rustix::process::geteuid().is_root() {
             eprintln!("NOT RUN: a fast member that is not filled needs root");
             continue;
@@ -445,16 +446,48 @@ fn a_file_of_which_a_power_cut_kept_the_name_alone_can_be_used() {
             fs::create_dir(backed.bench.path("m0")).unwrap();
             std::os::unix::fs::chown(backed.bench.path("m0"), Some(65534), None).unwrap();
         }
+        if makes_first {
+            backed.fine("touch /data/first; echo bytes >/data/second; sync /data/second");
+        }
         let seen = backed.fine(
             "cat /data/made /data/empty; stat -c %s,%h /data/d/again; echo more >>/data/made; sync /data/made; cat /data/d/again",
         );
-        assert_eq!(seen, "kept4,2\nkeptmore\n", "{is_filled} {in_old_use}");
+        assert_eq!(seen, "kept4,2\nkeptmore\n", "{is_filled} {in_old_use} {makes_first}");
         backed.fine("echo new >/data/empty; echo another >/data/another; cmp /data/d/5 - <<end\n$(seq 5 20000)\nend");
         if is_filled {
             backed.await_in_sync();
         }
         assert_eq!(fs::read(backed.disk.path().join("data/made")).unwrap(), b"keptmore\n");
     }
+}
+
+/// In a mount namespace in which a directory of the member hides another one, the files there have
+/// names all the same.
+#[test]
+fn names_that_a_mount_hides_are_not_taken_for_gone() {
+    if !sys::rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: a mount needs root");
+        return;
+    }
+    let backed = Backed::new();
+    backed.fill();
+    backed.fine("mkdir /data/seen /data/hidden; echo precious >/data/hidden/file; sync /data/hidden/file; mkdir /data/more");
+    backed.restart(false);
+    let run = backed.bench.command(&["run", "db", "--", "sh", "-c", "ls /data/hidden; echo new >/data/new; sync /data/new"]);
+    let [seen, hidden] = ["data/seen", "data/hidden"].map(|name| backed.disk.path().join(name));
+    let mut apart = std::process::Command::new("unshare");
+    apart.args(["-m", "sh", "-c", "mount --make-rprivate / && mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"", "sh"]);
+    apart.args([&seen, &hidden]).arg(run.get_program()).args(run.get_args());
+    for (name, value) in run.get_envs() {
+        match value {
+            Some(value) => apart.env(name, value),
+            None => apart.env_remove(name),
+        };
+    }
+    let made = apart.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(backed.fine("cat /data/hidden/file /data/new"), "precious\nnew\n");
+    backed.await_in_sync();
 }
 
 /// Nobody can open such a file, so nobody could compute its bytes: it is none.

@@ -115,6 +115,21 @@ impl New {
         AttachError::JournalNotMade { path, bytes: self.header.file_bytes(), error }
     }
 
+    /// Makes the file, empty, in which this journal is to be made outside of the members, before
+    /// anything is made on these. Returns the path if there was nothing there before.
+    ///
+    /// # Errors
+    /// That the journal cannot be made there.
+    pub(crate) fn reserve(&self, access: Access) -> Result<Option<&[u8]>, AttachError> {
+        let Some(path) = self.entry.path.as_ref().map(JournalPath::as_bytes) else { return Ok(None) };
+        let failed = |error| self.not_made(path.to_vec(), error);
+        if let Some(present) = replaceable(path, self.header.array_uuid, SaidBy::Operator)? {
+            return present.map(|_| None).map_err(failed);
+        }
+        let made = fs::open(path, OPEN | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(access.mode));
+        made.map(|_| Some(path)).map_err(failed)
+    }
+
     /// Empties the file in which this journal is to be made, where it is what a creation left that was
     /// cut short: `begun` are its superblocks, which name the file.
     pub(crate) fn empty_what_is_left_of(&self, begun: &[Superblock]) {

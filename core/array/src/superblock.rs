@@ -44,6 +44,8 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
         let begun: Vec<Superblock> = roots.iter().filter_map(|root| unfinished(root)).collect();
         journal.empty_what_is_left_of(&begun);
     }
+    // Where it cannot be made nothing is changed.
+    let reserved = elsewhere.map_or(Ok(None), |journal| journal.reserve(superblock.access))?;
     let metas = prepare_members(config, roots, &superblock, journal.as_ref())
         .and_then(|metas| {
             if let Some(journal) = elsewhere {
@@ -51,7 +53,12 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
             }
             Ok(metas)
         })
-        .inspect_err(|_| roots.iter().for_each(|root| unmake(root, &config.prefixes)))?;
+        .inspect_err(|_| {
+            roots.iter().for_each(|root| unmake(root, &config.prefixes));
+            if let Some(path) = reserved {
+                let _ = fs::unlink(path);
+            }
+        })?;
     // From the first of these superblocks on the array exists, and nothing of it is taken away any
     // more.
     // They follow those of count 0, so members that a death keeps from getting theirs are one update

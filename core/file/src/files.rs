@@ -827,6 +827,11 @@ impl Files {
         self.held.lock().open.values().for_each(|opened| visit(&opened.inode));
     }
 
+    /// The process may soon not make calls any more that it makes now: what was read by calls is mapped.
+    pub fn map_what_is_read(&self) {
+        self.for_each_set(|inode| inode.backing.iter().flatten().for_each(Backing::map_what_is_read));
+    }
+
     /// Runs `visit` on every set of descriptors of open files ([`Opened::sets`]).
     pub(crate) fn for_each_set(&self, mut visit: impl FnMut(&Inode)) {
         self.held.lock().open.values().flat_map(Opened::sets).for_each(|inode| visit(inode));

@@ -204,6 +204,12 @@ impl Namespace {
                     runtime.names_are_whole();
                     self.files().clear_orphans();
                     self.without_failing(|| self.files().free_orphans())?;
+                    if had_crash {
+                        // Before anybody makes a file: it would get the number of one whose record
+                        // the crash has taken. What cannot be matched now is tried again by who
+                        // meets it.
+                        let _ = self.match_records_locked();
+                    }
                     self.files().clear_sums();
                     Ok(())
                 }

@@ -101,7 +101,18 @@ fn look_across(directory: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags, st
 /// (proc_pid_mountinfo(5)).
 #[must_use]
 pub fn mounts_in_members(array: &Array) -> Vec<Vec<u8>> {
+    mounts_told_in(array, &proc_file::read("/proc/self/mountinfo"))
+}
+
+/// Tells whether a mount hides names of a member from this process, or may do so: one of the
+/// member's own file system is walked into as any directory. True also where the kernel lists no
+/// mounts.
+pub(crate) fn may_hide_names(array: &Array) -> bool {
     let text = proc_file::read("/proc/self/mountinfo");
+    text.is_empty() || !mounts_told_in(array, &text).is_empty()
+}
+
+fn mounts_told_in(array: &Array, text: &[u8]) -> Vec<Vec<u8>> {
     let points =
         text.split(|&byte| byte == b'\n').filter_map(|line| line.split(|&byte| byte == b' ').nth(4)).map(proc_file::unescaped);
     let is_below = |point: &[u8], root: &[u8]| point.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"));

@@ -303,7 +303,13 @@ impl Namespace {
         }
         let node = match FileType::from_raw_mode(stat.st_mode) {
             kind if flags.contains(OFlags::PATH) => self.path_node(kind, || twin),
-            FileType::RegularFile => Node::File(self.file_of(&found, flags, &stat, epochs)?),
+            FileType::RegularFile => {
+                let file = self.file_of(&found, flags, &stat, epochs)?;
+                if flags.contains(OFlags::NOATIME) {
+                    file.read_by_mappings();
+                }
+                Node::File(file)
+            }
             FileType::Directory if flags.intersects(OFlags::CREATE | OFlags::TRUNC) => return Err(OsError::ISDIR.into()),
             FileType::Directory => Node::Directory(twin),
             _ => Node::Other,

@@ -7,6 +7,7 @@
 
 use crate::Namespace;
 use crate::located::{Located, names_in, open_below};
+use crate::mounts::may_hide_names;
 use crate::recover::{ASIDE, key};
 use crate::resolve::{Found, join};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ impl Namespace {
     /// unfinished.
     pub(crate) fn match_records_locked(&self) -> Result<bool> {
         let (files, array) = (self.files(), self.array());
-        if !files.may_match_records() {
+        if !files.may_match_records() || may_hide_names(array) {
             return Ok(false);
         }
         self.has_matched.store(true, Ordering::Relaxed);

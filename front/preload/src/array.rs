@@ -559,7 +559,13 @@ impl Anchored for Node {
         {
             hold_for_good(file);
         }
-        Some((node, sys::rustix::fs::fcntl_getfl(fd).map_or(0, |flags| flags.bits())))
+        let flags = sys::rustix::fs::fcntl_getfl(fd).unwrap_or(sys::rustix::fs::OFlags::empty());
+        if let Node::File(file) = &node
+            && flags.contains(sys::rustix::fs::OFlags::NOATIME)
+        {
+            file.read_by_mappings();
+        }
+        Some((node, flags.bits()))
     }
 
     fn share(descriptor: sys::RawFd, user: &Use<'static, Self>) {

@@ -391,6 +391,20 @@ impl Backing {
         }
     }
 
+    /// Sees to it that the file is read through mappings alone: a read by a call moves the time of
+    /// access of the member's file.
+    pub fn read_by_mappings(&self) {
+        self.get_count.store(GET_COUNT, Ordering::Relaxed);
+    }
+
+    /// Maps the beginning of a file that was read by calls, which this process may not make any more.
+    pub fn map_what_is_read(&self) {
+        if self.get_count.swap(GET_COUNT, Ordering::Relaxed) != 0 {
+            // What cannot be mapped is read by calls as before.
+            let _ = self.span_of_window(0, || true);
+        }
+    }
+
     /// Tells whether so many bytes of a window that is not mapped are rather read by a call.
     #[cold]
     fn is_read_by_call(&self, bytes: usize) -> bool {

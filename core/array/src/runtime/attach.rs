@@ -222,6 +222,11 @@ impl Runtime {
         process.pid != 0 && process_lives(process) && !self.has_become_another(index)
     }
 
+    /// Tells whether a slot is that of an earlier program of this very process, which exec ended.
+    pub(super) fn was_this_process(&self, index: usize) -> bool {
+        self.own().map(slot_of).is_some_and(|mine| mine != index && self.slot_process(index) == self.slot_process(mine))
+    }
+
     fn reclaim_if_dead(&self, index: usize) -> bool {
         let slot = &self.segment().attach[index];
         let process = self.slot_process(index);

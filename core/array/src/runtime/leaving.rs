@@ -17,7 +17,7 @@
 //! process announces before it rings the bell; the others look at the announcement after they have
 //! heard the bell.
 
-use super::{ANSWER_STEP, Runtime};
+use super::{ANSWER_STEP, Runtime, slot_of};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -27,8 +27,9 @@ use units::MemberSet;
 /// How often it is asked at most whether all others have followed their mappings. One that is
 /// stopped does not, and is not waited for any longer.
 const ANSWER_STEPS: u32 = 10_000;
-/// How often it is asked whether another process' announcement has ended.
-const TURN_STEPS: u32 = 2 * ANSWER_STEPS;
+/// How often it is asked whether another process' announcement has ended: who made it waits three
+/// times, and makes good what the dead have left.
+const TURN_STEPS: u32 = 5 * ANSWER_STEPS;
 
 /// The announcement: who made it in the upper half, the members in the lower. 0 for none.
 #[derive(Default)]
@@ -112,7 +113,9 @@ impl Runtime {
         let mut held: Vec<_> = held.collect();
         for _ in 0..ANSWER_STEPS {
             let is_held = |&(lock, owner, count): &(&StripeLock, OwnerId, u32)| {
-                lock.owner() == Some(owner) && lock.read_end() | 1 == count | 1 && (owner == self.me() || self.is_alive(owner))
+                lock.owner() == Some(owner)
+                    && lock.read_end() | 1 == count | 1
+                    && (owner == self.me() || self.is_alive(owner) && !self.was_this_process(slot_of(owner)))
             };
             held.retain(is_held);
             if held.is_empty() {

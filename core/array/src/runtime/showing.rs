@@ -205,7 +205,7 @@ impl Runtime {
                 // It dies with the process, and when that becomes another program. Of a process that
                 // is killed it may be gone while another thread still waits for a processor to die on:
                 // what that process has left is not to be seen before all of its threads are gone.
-                && (sys::task::is_there(slot.pid.load(Ordering::Acquire), listener) || self.slot_lives(index))
+                && (sys::task::is_there(slot.pid.load(Ordering::Acquire), listener) || self.slot_lives(index) && !self.was_this_process(index))
         };
         self.taken_slots()
             .filter(waits)

@@ -133,6 +133,11 @@ fn set_flags(call: &Call) -> Verdict {
         // Two threads that set flags at once race in the kernel too.
         user.replace_flags(SETTABLE, wanted);
         if let Node::File(file) = user.node()
+            && wanted & O_NOATIME != 0
+        {
+            file.read_by_mappings();
+        }
+        if let Node::File(file) = user.node()
             && user.shared.load(Ordering::Acquire)
         {
             file.status_changes().fetch_add(1, Ordering::AcqRel);

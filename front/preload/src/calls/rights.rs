@@ -91,6 +91,9 @@ pub(crate) fn restrict(call: &mut Call) -> Verdict {
     if call.number == __NR_seccomp as usize || call.args[0] == PR_SET_SECCOMP {
         ARE_CALLS_RESTRICTED.store(true, Ordering::Relaxed);
         sys::low_limit::make_no_copies();
+        if let Ok(namespace) = array::namespace() {
+            namespace.files().map_what_is_read();
+        }
     }
     Verdict::Pass
 }
