@@ -41,6 +41,7 @@ pub struct Files {
     lanes: Lanes<Backing>,
     journal: Option<FileJournal>,
     finder: Finder,
+    pub(crate) had_crash: bool,
     domains: Vec<PersistenceDomain>,
     kernels: &'static persist::Kernels,
     policy: Policy,
@@ -240,6 +241,7 @@ impl Files {
     /// While another process makes the tables whole, none is opened: one that is being made anew
     /// would be taken for a damaged one.
     pub fn keeping_open(array: Array, keep: Keep) -> Result<&'static Self, OsError> {
+        let may_be_crash = array.runtime().is_after_crash();
         let makes_whole = array.runtime().begin_recovery(Recovery::Tables);
         let parts = match Parts::open(&array, makes_whole) {
             Ok(parts) => parts,
@@ -259,6 +261,7 @@ impl Files {
             lanes,
             journal,
             finder: Finder::new(),
+            had_crash: makes_whole && may_be_crash,
             domains,
             kernels,
             policy: Policy::new(own_shape),
@@ -825,11 +828,6 @@ impl Files {
     /// Runs `visit` on every file this process has open.
     pub fn for_each_open(&self, mut visit: impl FnMut(&Inode)) {
         self.held.lock().open.values().for_each(|opened| visit(&opened.inode));
-    }
-
-    /// The process may soon not make calls any more that it makes now: what was read by calls is mapped.
-    pub fn map_what_is_read(&self) {
-        self.for_each_set(|inode| inode.backing.iter().flatten().for_each(Backing::map_what_is_read));
     }
 
     /// Runs `visit` on every set of descriptors of open files ([`Opened::sets`]).

@@ -13,6 +13,13 @@ use sys::OsError;
 /// How often a reader that met a writer tries again before it takes the locks.
 const TRY_COUNT: u32 = 3;
 
+impl crate::Files {
+    /// The process may soon not make calls any more that it makes now: what was read by calls is mapped.
+    pub fn map_what_is_read(&self) {
+        self.for_each_set(|inode| inode.backing.iter().flatten().for_each(Backing::map_what_is_read));
+    }
+}
+
 impl Inode {
     /// Reads up to `bytes` from `offset` into `dst` and returns how many there were before the end
     /// of the file.

@@ -52,6 +52,13 @@ impl Files {
         Ok(())
     }
 
+    /// Tells whether this process has made the tables whole after what may have been a crash of the
+    /// machine.
+    #[must_use]
+    pub const fn had_crash(&self) -> bool {
+        self.had_crash
+    }
+
     /// Notes every file for resync: a page cache writes back in an order of its own, lanes too, so
     /// any file may disagree, and a member may have again what a cut took away.
     pub(crate) fn note_all(&self) -> Result<(), OsError> {

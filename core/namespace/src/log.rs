@@ -204,7 +204,7 @@ impl Namespace {
                     runtime.names_are_whole();
                     self.files().clear_orphans();
                     self.without_failing(|| self.files().free_orphans())?;
-                    if had_crash {
+                    if self.files().had_crash() {
                         // Before anybody makes a file: it would get the number of one whose record
                         // the crash has taken. What cannot be matched now is tried again by who
                         // meets it.
