@@ -278,10 +278,10 @@ impl Inode {
         Striper { geometry, members: &self.backing, out, turn: self.number, reading, kernels, undo: None, sums }
     }
 
-    /// Sees to it that the file is read through mappings alone, which moves no time of access: a
+    /// Sees to it that what this process reads of the file moves no time of access of its own accord: a
     /// program has it open with O_NOATIME.
-    pub fn read_by_mappings(&self) {
-        self.backing.iter().flatten().for_each(Backing::read_by_mappings);
+    pub fn keep_access_time(&self) {
+        self.backing.iter().flatten().for_each(Backing::keep_access_time);
     }
 
     /// Sees to it that loads take no space for holes: a user who may only read could fill the

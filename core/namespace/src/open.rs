@@ -306,7 +306,7 @@ impl Namespace {
             FileType::RegularFile => {
                 let file = self.file_of(&found, flags, &stat, epochs)?;
                 if flags.contains(OFlags::NOATIME) {
-                    file.read_by_mappings();
+                    file.keep_access_time();
                 }
                 Node::File(file)
             }

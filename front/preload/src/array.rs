@@ -563,7 +563,7 @@ impl Anchored for Node {
         if let Node::File(file) = &node
             && flags.contains(sys::rustix::fs::OFlags::NOATIME)
         {
-            file.read_by_mappings();
+            file.keep_access_time();
         }
         Some((node, flags.bits()))
     }

@@ -37,7 +37,8 @@ use descriptor::Descriptor;
 use holes::Holes;
 use medium::{Medium, Span};
 use sys::rustix::fs::{
-    AtFlags, FallocateFlags, StatxAttributes, StatxFlags, fallocate, fdatasync, fstat, fsync, ftruncate, statx,
+    AtFlags, FallocateFlags, OFlags, StatxAttributes, StatxFlags, fallocate, fcntl_getfl, fcntl_setfl, fdatasync, fstat, fsync,
+    ftruncate, statx,
 };
 use sys::rustix::io::{pread, pwrite, retry_on_intr};
 use sys::rustix::mm::{Advice, MsyncFlags, madvise, msync};
@@ -391,10 +392,15 @@ impl Backing {
         }
     }
 
-    /// Sees to it that the file is read through mappings alone: a read by a call moves the time of
-    /// access of the member's file.
-    pub fn read_by_mappings(&self) {
-        self.get_count.store(GET_COUNT, Ordering::Relaxed);
+    /// Sees to it that neither reads by calls nor mappings move the time of access of the member's
+    /// file, as for who has it open with O_NOATIME. Who may have that may set it here.
+    pub fn keep_access_time(&self) {
+        if let Ok(fd) = self.fd()
+            && let Ok(flags) = fcntl_getfl(&fd)
+        {
+            // Without the right to it the time moves as for any reader.
+            let _ = fcntl_setfl(&fd, flags | OFlags::NOATIME);
+        }
     }
 
     /// Maps the beginning of a file that was read by calls, which this process may not make any more.

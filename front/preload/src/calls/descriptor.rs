@@ -135,7 +135,7 @@ fn set_flags(call: &Call) -> Verdict {
         if let Node::File(file) = user.node()
             && wanted & O_NOATIME != 0
         {
-            file.read_by_mappings();
+            file.keep_access_time();
         }
         if let Node::File(file) = user.node()
             && user.shared.load(Ordering::Acquire)
