@@ -14,7 +14,8 @@ use sys::OsError;
 const TRY_COUNT: u32 = 3;
 
 impl crate::Files {
-    /// The process may soon not make calls any more that it makes now: what was read by calls is mapped.
+    /// The process may soon not make calls any more that it makes now: what was read by calls is
+    /// mapped.
     pub fn map_what_is_read(&self) {
         self.for_each_set(|inode| inode.backing.iter().flatten().for_each(Backing::map_what_is_read));
     }

@@ -130,9 +130,9 @@ impl Namespace {
     }
 
     /// What is known of a file that [`Self::look`] has found and that this process has not met before:
-    /// its attribute is read by its name. `sequence` was read before that look ([`Self::names_sequence`]):
-    /// what has the name now is what was found only if no name was made or changed since. None if
-    /// that is not so, or the file must be looked at longer.
+    /// its attribute is read by its name. `sequence` was read before that look
+    /// ([`Self::names_sequence`]): what has the name now is what was found only if no name was made or
+    /// changed since. None if that is not so, or the file must be looked at longer.
     #[cold]
     fn read_by_name(
         &self,

@@ -123,8 +123,9 @@ impl Backing {
     }
 
     /// Makes a read by calls answer what a load would have answered. A file with holes is read by
-    /// calls where no data is known, and the first reads of a file may be calls. A mapping has no pages behind the end of the file, so a range
-    /// that reaches behind the last page shows that somebody has cut the file.
+    /// calls where no data is known, and the first reads of a file may be calls. A mapping has no
+    /// pages behind the end of the file, so a range that reaches behind the last page shows that
+    /// somebody has cut the file.
     ///
     /// # Errors
     /// `IO` for such a range, and what the kernel says when it is asked for the file's length.
