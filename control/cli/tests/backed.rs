@@ -473,7 +473,7 @@ fn names_that_a_mount_hides_are_not_taken_for_gone() {
     backed.fill();
     backed.fine("mkdir /data/seen /data/hidden; echo precious >/data/hidden/file; sync /data/hidden/file; mkdir /data/more");
     backed.restart(false);
-    let run = backed.bench.command(&["run", "db", "--", "sh", "-c", "ls /data/hidden; echo new >/data/new; sync /data/new"]);
+    let run = on_array(&backed.bench, &["sh", "-c", "ls /data/hidden; echo new >/data/new; sync /data/new"]);
     let [seen, hidden] = ["data/seen", "data/hidden"].map(|name| backed.disk.path().join(name));
     let mut apart = std::process::Command::new("unshare");
     apart.args(["-m", "sh", "-c", "mount --make-rprivate / && mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"", "sh"]);
@@ -486,8 +486,8 @@ fn names_that_a_mount_hides_are_not_taken_for_gone() {
     }
     let made = apart.output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    // The fast member may have gone out, since its names could not be told from what was seen.
     assert_eq!(backed.fine("cat /data/hidden/file /data/new"), "precious\nnew\n");
-    backed.await_in_sync();
 }
 
 /// Nobody can open such a file, so nobody could compute its bytes: it is none.
