@@ -20,7 +20,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-format", 6),
     ("cxlraid-intent", 13),
     ("cxlraid-layout", 5),
-    ("cxlraid-namespace", 456),
+    ("cxlraid-namespace", 470),
     ("cxlraid-parity", 13),
     ("cxlraid-persist", 19),
     ("cxlraid-preload", 535),

@@ -50,9 +50,10 @@ fn dying_writer() {
     let fd = |slot: usize| open(&backing[slot], OFlags::RDWR, Mode::empty()).ok();
     let opened = files.open(Attribute::decode(&bytes).unwrap(), true, || Ok(((0..3).map(fd).collect(), Access::ReadWrite)));
     let file = opened.unwrap();
+    // A file is mapped once it was read some times.
     let mut data = vec![0; 100_000];
     // SAFETY: the buffer is ours.
-    unsafe { file.read_at(0, data.as_mut_ptr(), data.len()) }.unwrap();
+    (0..8).for_each(|_| _ = unsafe { file.read_at(0, data.as_mut_ptr(), data.len()) }.unwrap());
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     for line in maps.lines().filter(|line| line.ends_with(&format!("{closed}/data/file"))) {
         let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
