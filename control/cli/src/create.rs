@@ -72,8 +72,8 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     Ok(inspect::view(&source)?.status_text())
 }
 
-/// What makes an array, with the spares that it has by its other names, as far as they are none of its
-/// members here.
+/// Returns `spec`, which makes an array, with the spares that the array's other names list. A directory
+/// that is a member by `spec` is left out.
 fn with_spares(registry: &Registry, mut spec: ArraySpec, view: &ArrayView) -> Result<ArraySpec, Failure> {
     let others = registry.all()?.into_iter().map(|(_, array)| array).filter(|array| Some(&array.uuid) == view.uuid.as_ref());
     for spare in others.flat_map(|array| array.spec.spares) {

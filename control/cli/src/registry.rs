@@ -225,8 +225,9 @@ impl Registry {
         self.user.iter().chain([&self.system]).filter(is_believed).cloned().collect()
     }
 
-    /// What every file that is believed says, also one that a user's file of the same name hides. A
-    /// file that cannot be read says nothing.
+    /// Returns what every file of names that is believed says, with the file's directory. A system's
+    /// file is among them that a user's file of the same name hides. A file that cannot be read is left
+    /// out.
     pub(crate) fn all(&self) -> Result<Vec<(PathBuf, NamedArray)>, Failure> {
         let mut all = Vec::new();
         for (path, directory) in self.directories()? {

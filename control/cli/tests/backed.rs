@@ -2,7 +2,11 @@
 
 mod bench;
 
-use bench::{Begun, Bench, err, library::on_array, out, refused};
+use bench::{
+    Begun, Bench, err,
+    library::{library, on_array},
+    out, refused,
+};
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -392,15 +396,15 @@ fn a_backed_array_that_would_be_none_is_refused() {
     assert!(out(&bench.run(&["examine", disk])).contains("Slot 0: in sync, fast, "));
 }
 
-/// What a power cut leaves on the backing where the page cache had written names back and the
-/// inode table not yet, or the other way round.
+/// The inode table of a member, in which a test makes what a power cut leaves: the page cache had
+/// written names back and the table not yet, or the other way round.
 struct Table {
     file: fs::File,
 }
 
 impl Table {
-    fn of(backed: &Backed) -> Self {
-        let path = backed.disk.path().join(".cxlraid/inodes");
+    fn of(member: &Path) -> Self {
+        let path = member.join(".cxlraid/inodes");
         Self { file: fs::File::options().read(true).write(true).open(path).unwrap() }
     }
 
@@ -438,7 +442,7 @@ fn a_file_of_which_a_power_cut_kept_the_name_alone_can_be_used() {
             "for i in 1 2 3; do rm -f /data/made; printf kept >/data/made; done; ln /data/made /data/d/again; touch /data/empty",
         );
         backed.restart(false);
-        let (table, made) = (Table::of(&backed), attribute(&backed.disk.path().join("data/made")));
+        let (table, made) = (Table::of(backed.disk.path()), attribute(&backed.disk.path().join("data/made")));
         let old = format::InodeRecord { generation: made.generation - 1, size: 7, ..table.get(made.inode) };
         table.set(made.inode, in_old_use.then_some(old));
         table.set(attribute(&backed.disk.path().join("data/empty")).inode, None);
@@ -463,8 +467,8 @@ fn a_file_of_which_a_power_cut_kept_the_name_alone_can_be_used() {
     }
 }
 
-/// In a mount namespace in which a directory of the member hides another one, the files there have
-/// names all the same.
+/// In a mount namespace a directory of the member hides another one. The files in the hidden directory
+/// have names all the same.
 #[test]
 fn names_that_a_mount_hides_are_not_taken_for_gone() {
     if !sys::rustix::process::geteuid().is_root() {
@@ -492,13 +496,40 @@ fn names_that_a_mount_hides_are_not_taken_for_gone() {
     assert_eq!(backed.fine("cat /data/hidden/file /data/new"), "precious\nnew\n");
 }
 
+/// At other levels than 1 nothing tells how long a file is whose record a power cut has taken. The file
+/// is refused until a program opens it with O_TRUNC, which makes it an empty one.
+#[test]
+fn a_file_of_level_5_without_a_record_can_be_emptied() {
+    let (bench, disk) = (Bench::new(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let members = ["a", "b", "c"].map(|name| disk.path().join(name));
+    members.iter().for_each(|member| fs::create_dir(member).unwrap());
+    let paths = members.each_ref().map(|member| member.to_str().unwrap());
+    let created = bench.run(&[&["create", "five", "--level", "5", "--at", "/five"], &paths[..]].concat());
+    assert!(created.status.success(), "{}", err(&created));
+    let shell = |script: &str| {
+        let mut command = bench.command(&["run", "five", "--", "sh", "-c", script]);
+        command.env("CXLRAID_LIB", library()).output().unwrap()
+    };
+    assert!(shell("echo before >/five/file; echo other >/five/other").status.success());
+    assert!(bench.run(&["stop", "five"]).status.success());
+    for member in &members {
+        Table::of(member).set(attribute(&member.join("five/file")).inode, None);
+    }
+    let refused = shell("cat /five/file");
+    assert!(!refused.status.success() && err(&refused).contains("/five/file"), "{}", err(&refused));
+    let emptied = shell("echo after >/five/file && cat /five/file /five/other");
+    assert_eq!(out(&emptied), "after\nother\n", "{}", err(&emptied));
+    assert!(bench.run(&["scrub", "five"]).status.success());
+    assert!(bench.run(&["stop", "five"]).status.success());
+}
+
 /// Nobody can open such a file, so nobody could compute its bytes: it is none.
 #[test]
 fn a_record_without_a_name_does_not_keep_the_fast_member_from_getting_in_sync() {
     let backed = Backed::new();
     backed.fill();
     backed.restart(false);
-    let table = Table::of(&backed);
+    let table = Table::of(backed.disk.path());
     let of_file = table.get(attribute(&backed.disk.path().join("data/d/1")).inode);
     table.set(900, Some(format::InodeRecord { generation: 1, size: 26, ..of_file }));
     backed.assert_right();

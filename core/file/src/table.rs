@@ -111,7 +111,8 @@ impl InodeTable {
                 generation = generation.max(self.load_generation(slot, number)?);
                 Ok(())
             })?;
-            // Whoever can write an attribute must not be able to use all generations up.
+            // The generation comes from the backing file's attribute, which its owner can write: the
+            // owner must not be able to use all generations up.
             if record.generation == 0 || record.generation.saturating_sub(generation) > GENERATION_GAP_MAX {
                 return Ok(false);
             }

@@ -71,7 +71,7 @@ fn volatile_members_hear_of_synced_writes_within_a_moment_and_at_the_close() {
 fn a_write_has_no_earlier_time_than_what_was_told_before() {
     let array = TestArray::new(Level::Raid5, 3, 65536);
     let file = opened(&array);
-    // As of a file that Linux 6.13 or later has stamped by the fine clock.
+    // Linux 6.13 or later has stamped a file by the fine clock, and a program was told that time.
     let told_ns = sys::clock::realtime_coarse_ns() + 5_000_000;
     array.files.array().runtime().note_told_time(told_ns);
     write(&file, 0, b"2");

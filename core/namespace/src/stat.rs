@@ -129,10 +129,11 @@ impl Namespace {
         }
     }
 
-    /// What is known of a file that [`Self::look`] has found and that this process has not met before:
-    /// its attribute is read by its name. `sequence` was read before that look
-    /// ([`Self::names_sequence`]): what has the name now is what was found only if no name was made or
-    /// changed since. None if that is not so, or the file must be looked at longer.
+    /// Returns what is known of a file that [`Self::look`] has found and that this process has not met
+    /// before. To know the file, this function reads the file's attribute by its name. `sequence` was
+    /// read before that look ([`Self::names_sequence`]): the name leads to the same file still only if
+    /// no name was made or changed since. The result is None if one was, or if the file must be looked
+    /// at longer.
     #[cold]
     fn read_by_name(
         &self,

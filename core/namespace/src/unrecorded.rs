@@ -2,8 +2,9 @@
 //! the other (core/file's `unrecorded`).
 //!
 //! Invariants: nothing is judged unless all names of all members in use can be seen, also those
-//! that lie outside of the prefixes. Records without a name are freed first, since their numbers may
-//! be those of files that were made later. No backing file is changed but by who truncates it.
+//! that lie outside of the prefixes, and no mount below a member may hide names from this process.
+//! Records without a name are freed first, since their numbers may be those of files that were made
+//! later. No backing file is changed but by who truncates it.
 
 use crate::Namespace;
 use crate::located::{Located, names_in, open_below};

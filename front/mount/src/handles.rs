@@ -36,9 +36,9 @@ pub(crate) struct Handle {
     /// Of a directory, the names when it was last read from its beginning: positions count these.
     listed: Mutex<Vec<Listed>>,
     predecessor: OnceLock<Predecessor>,
-    /// What is written is to be durable at once (O_SYNC, O_DSYNC).
+    /// Tells whether each write to the file is to be durable at once (O_SYNC, O_DSYNC).
     pub(crate) is_synced: bool,
-    /// It is open for writing.
+    /// Tells whether the file is open for writing.
     pub(crate) is_for_writing: bool,
     /// Of a file that is open for reading and writing, which the program may map shared and writable.
     _cached: Option<Cached>,

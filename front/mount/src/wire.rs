@@ -87,7 +87,8 @@ to_kernel! {
     EntryOut { node: u64, generation: u64, entry_valid: u64, attributes_valid: u64, entry_ns: u32, attributes_ns: u32, attributes: Attributes }
     AttributesOut { valid: u64, valid_ns: u32, padding: u32, attributes: Attributes }
     Time { seconds: i64, nanoseconds: u32, padding: u32 }
-    /// As [`AttributesOut`], with what statx(2) tells besides.
+    /// The answer to a request for attributes that statx(2) makes: what [`AttributesOut`] has, and what
+    /// only statx(2) tells.
     StatxOut {
         valid: u64, valid_ns: u32, out_flags: u32, spare: [u64; 2], mask: u32, block_bytes: u32, flags: u64, links: u32, user: u32,
         group: u32, mode: u16, padding: u16, inode: u64, size: u64, blocks: u64, flags_known: u64, access: Time, birth: Time,

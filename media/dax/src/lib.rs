@@ -9,6 +9,9 @@
 //! ([`Backing::mind_holes`]), only what is known to be none is mapped for the callers, and the
 //! byte-range face reads the rest (`holes`).
 //!
+//! A file that a program opens is mapped once it was read some times: the first short reads cost less
+//! by the byte-range face ([`Medium::span_to_load`]).
+//!
 //! Invariants: no window is unmapped while its Backing lives. The byte-range face (pread, pwrite)
 //! works at every offset and is coherent with the mapped one. The descriptor's file position is not
 //! used. (Looking for holes moves it.)
