@@ -82,8 +82,9 @@ pub fn is_begun(own: &Superblock, newest: &Superblock) -> bool {
     is_begun && newest.members[own.slot].uuid != own.member_uuid
 }
 
-/// What has happened to a file that a crash has taken the record of, and what to do.
+/// What has happened to a file whose record a crash has taken, and what to do. The file may have been
+/// synced: another one was about to take its place, and its record was free already.
 pub const UNRECORDED: [&str; 2] = [
-    "a crash of the machine has taken what the array knew of this file, which no fsync had made durable",
+    "a crash of the machine has taken what the array knew of this file",
     "remove it, or truncate it; its bytes are in the directories of the members",
 ];
